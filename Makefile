@@ -1,0 +1,30 @@
+# Two commands do everything: `make demo` and `make test`. Both make .venv on first use.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint types bench reproduce torture clean help
+
+help:          ## what can be made
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
+
+# --group needs pip >= 25.1; the venv's own pip may be older, so it is renewed first.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	@touch $@
+
+demo: .venv/installed      ## train, convert, simulate and report CNN-7 on MNIST (about 4 minutes)
+	$(BIN)/ratenorm demo --out runs/demo --overwrite
+
+test: lint types .venv/installed   ## lint, types and tests (under 6 minutes, installation included)
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/installed      ## ruff
+	$(BIN)/ruff check src tests benchmarks
+
+types: .venv/installed     ## mypy --strict
+	$(BIN)/mypy
+
+clean:         ## remove what the other targets made
+	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache

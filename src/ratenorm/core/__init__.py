@@ -1,0 +1,1 @@
+"""The paper's mathematics, one idea a file. Imports nothing else of ours."""

@@ -1,0 +1,116 @@
+"""The Rate Norm layer (Eq. 6): a clip with a trainable ceiling whose output is the firing rate to come.
+
+| paper          | here          | shape  | meaning                                                        |
+|----------------|---------------|--------|----------------------------------------------------------------|
+| W r + b        | x             | [B, …] | pre-activation                                                 |
+| max(W r + b)   | running_max   | []     | its running maximum, momentum m = 0.1, start 1.0 (Algorithm 1) |
+| p              | p             | []     | fraction of the maximum, 1 in stage 1, sigmoid(p') in stage 2  |
+| theta          | threshold     | []     | p * running_max: the firing threshold of the spiking neurons   |
+| z              | (activation)  | [B, …] | clip(x, 0, theta)                                              |
+| r^             | (rate)        | [B, …] | z / theta                                                      |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+# A layer whose input is never positive would drive the running maximum to zero and the rate to 0/0.
+SMALLEST_MAX = 1e-6
+
+Output = Literal["rate", "activation"]
+
+
+def clip_rate(x: Tensor, threshold: Tensor) -> Tensor:
+    """r^ = clip(x, 0, theta) / theta (Eq. 6), the plain form that `ClipRate` is tested against."""
+    return (x / threshold).clamp(0.0, 1.0)
+
+
+class ClipRate(torch.autograd.Function):
+    """`clip_rate` with one pass less over memory each way: training with Rate Norm costs what ReLU costs.
+
+    Inside the interval dr/dx = 1/theta and dr/dtheta = -r/theta; outside both are 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, threshold: Tensor) -> Tensor:
+        rate = torch.div(x, threshold).clamp_(0.0, 1.0)
+        ctx.save_for_backward(rate, threshold)
+        return rate
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor | None]:
+        rate, threshold = ctx.saved_tensors
+        inside = torch.ops.aten.hardtanh_backward(grads[0], rate, 0.0, 1.0).div_(threshold)
+        if not ctx.needs_input_grad[1]:
+            return inside, None
+        return inside, -(inside * rate).sum().reshape(threshold.shape)
+
+
+class RateNorm(nn.Module):
+    """Rate Norm layer: clip(x, 0, theta) / theta with theta = p * running_max (Eq. 6).
+
+    In training mode, unless frozen, every batch moves the running maximum; under `torch.distributed` the maximum is
+    taken over all processes first. The maximum is a statistic like BatchNorm's: no gradient flows through it.
+
+    `output="activation"` hands on z = theta * r^ instead of r^, which keeps the scale of a ReLU network: with theta at
+    the observed maximum the layer then equals ReLU on that data, so a trained ReLU network can go on from its weights.
+    """
+
+    running_max: Tensor
+    p: Tensor
+
+    def __init__(self, momentum: float = 0.1, output: Output = "rate") -> None:
+        super().__init__()
+        if not 0.0 < momentum <= 1.0:
+            raise ValueError(f"RateNorm: momentum is {momentum}, it must lie in (0, 1]")
+        if output not in ("rate", "activation"):
+            raise ValueError(f"RateNorm: output is {output!r}, it must be 'rate' or 'activation'")
+        self.momentum = momentum
+        self.output: Output = output
+        self.frozen = False
+        self.register_buffer("running_max", torch.tensor(1.0))
+        self.register_buffer("p", torch.tensor(1.0))
+
+    @property
+    def threshold(self) -> Tensor:
+        """theta = p * running_max."""
+        return self.p * self.running_max.clamp_min(SMALLEST_MAX)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and not self.frozen:
+            self.observe_(x)
+        threshold = self.threshold.to(x.dtype)
+        rate: Tensor = ClipRate.apply(x, threshold)
+        return rate if self.output == "rate" else rate * threshold
+
+    @torch.no_grad()
+    def observe_(self, x: Tensor) -> None:
+        """running_max <- (1 - m) running_max + m max(x)."""
+        batch_max = x.detach().amax().to(self.running_max.dtype)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(batch_max, torch.distributed.ReduceOp.MAX)
+        self.running_max.lerp_(batch_max, self.momentum)
+
+    def freeze_(self, frozen: bool = True) -> None:
+        """Hold the running maximum still, whatever mode the module is in."""
+        self.frozen = frozen
+
+    def extra_repr(self) -> str:
+        return f"threshold={float(self.threshold):.4g}, p={float(self.p):.4g}, output={self.output!r}"
+
+
+def rate_norm_layers(model: nn.Module) -> Iterator[tuple[str, RateNorm]]:
+    """Every Rate Norm layer of a network with its name, in the order of registration."""
+    for name, module in model.named_modules():
+        if isinstance(module, RateNorm):
+            yield name, module
+
+
+def set_p_(model: nn.Module, p: Tensor | float) -> None:
+    """Give every Rate Norm layer the same p (one p' is shared by all layers, appendix B)."""
+    for _, layer in rate_norm_layers(model):
+        layer.p = torch.as_tensor(p, dtype=layer.running_max.dtype, device=layer.running_max.device)

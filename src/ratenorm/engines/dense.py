@@ -1,0 +1,189 @@
+"""The dense engine: torch, any device, every operation of the graph as it is written. The reference for all others.
+
+Eq. 3 has no delay between layers: at step t a layer sees the spikes of step t of the layer before. A layer may
+therefore be run over a chunk of steps before the next one starts; chunk = 1 is step by step, chunk = T layer by layer, and
+the results are the same. A chunk is stacked into the batch dimension, [S * B, …], so memory depends on the chunk and
+not on T. What no spike can reach (the first layer under constant coding) is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ratenorm.core.coding import Coding, Constant
+from ratenorm.core.fit import k_value
+from ratenorm.core.neuron import integrate_and_fire_
+from ratenorm.engines.result import LayerActivity, SimResult
+from ratenorm.graph.net import Node, SpikingNet, check_input, run
+from ratenorm.graph.ops import Fire, Input, MaxPool
+
+
+@dataclass
+class _Population:
+    """The running state of one population."""
+
+    node: Node
+    potential: Tensor  # [B, …]
+    counts: Tensor  # [B, …]
+    fan_out: Tensor  # […]
+    target: Tensor | None  # [B, …] analog rates, where K is asked for
+    first_spike: Tensor | None
+    spikes: list[Tensor] = field(default_factory=list)
+    synaptic_ops: list[Tensor] = field(default_factory=list)
+    k: list[Tensor] = field(default_factory=list)
+
+
+@dataclass
+class _Relay:
+    """The running state of a max-pool: what has accumulated, and its maximum a step ago."""
+
+    node: Node
+    fan_out: Tensor
+    accumulated: Tensor | None = None
+    largest: Tensor | None = None
+    synaptic_ops: list[Tensor] = field(default_factory=list)
+
+
+class DenseSimulation:
+    """A running simulation: call `advance` for more steps, `result` for what happened so far."""
+
+    def __init__(self, net: SpikingNet, x: Tensor, coding: Coding | None = None, *, fit: bool = False,
+                 first_spikes: bool = False, first_image: int = 0) -> None:
+        check_input(net, x)
+        self.net = net
+        self.x = x.to(net.device)
+        self.coding: Coding = Constant() if coding is None else coding
+        self.first_image = first_image
+        self.step = 0
+        self.total: Tensor | None = None  # [B, classes] summed output
+        self.logits: list[Tensor] = []
+        paths = net.fan_out
+        targets = analog_rates(net, self.x) if fit else {}
+        batch = len(x)
+        self.populations: dict[str, _Population] = {}
+        for node in net.populations:
+            assert isinstance(node.op, Fire)
+            shape = (batch, *net.shapes[node.name])
+            start = node.op.start.to(self.x.dtype).expand(shape).clone()
+            self.populations[node.name] = _Population(
+                node, start, torch.zeros_like(start), paths[node.name].to(net.device), targets.get(node.name),
+                torch.zeros_like(start, dtype=torch.int32) if first_spikes else None)
+        self.relays = {n.name: _Relay(n, paths[n.name].to(net.device)) for n in net.nodes if isinstance(n.op, MaxPool)}
+        self.static = net.static if isinstance(self.coding, Constant) else frozenset()
+        self.still = self._static_values()
+
+    def _static_values(self) -> dict[str, Tensor]:
+        """The values that never change, kept where a changing node or the output reads them."""
+        values: dict[str, Tensor] = {}
+        for node in self.net.nodes:
+            if node.name in self.static:
+                values[node.name] = (self.x if isinstance(node.op, Input)
+                                     else node.op(*(values[i] for i in node.inputs)))
+        return {name: value for name, value in values.items()
+                if name == self.net.output or any(r.name not in self.static for r in self.net.readers[name])}
+
+    @torch.no_grad()
+    def advance(self, steps: int) -> Tensor:
+        """Run `steps` further steps as one chunk; returns their logits [steps, B, classes]."""
+        net, batch = self.net, len(self.x)
+        values: dict[str, Tensor] = {}
+        for node in net.nodes:
+            if node.name in self.static:
+                continue
+            if isinstance(node.op, Fire):
+                value = self._fire(self.populations[node.name], self._current(node.inputs[0], values), steps)
+            elif isinstance(node.op, MaxPool):
+                value = self._relay(self.relays[node.name], node.op, self._value(node.inputs[0], values, steps), steps)
+            elif isinstance(node.op, Input):
+                value = torch.cat([self.coding.encode(self.x, self.step + s, self.first_image) for s in range(steps)])
+            else:
+                value = node.op(*(self._value(i, values, steps) for i in node.inputs))
+            values[node.name] = value
+            for name in node.inputs:
+                if net.last_use[name] == node.name and name != net.output:
+                    values.pop(name, None)
+        out = self._value(net.output, values, steps).reshape(steps, batch, -1)
+        running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
+        self.total = running[-1]
+        counted = torch.arange(self.step + 1, self.step + steps + 1, device=out.device, dtype=out.dtype)
+        logits = running / counted.view(-1, 1, 1)
+        self.logits.append(logits)
+        self.step += steps
+        return logits
+
+    def _value(self, name: str, values: dict[str, Tensor], steps: int) -> Tensor:
+        """A node's value for a whole chunk, [S * B, …]; a static value is repeated."""
+        if name in self.still:
+            still = self.still[name]
+            return still if steps == 1 else still.expand(steps, *still.shape).flatten(0, 1)
+        return values[name]
+
+    def _current(self, name: str, values: dict[str, Tensor]) -> Tensor:
+        """A population's current: [B, …] where it never changes, else [S * B, …]."""
+        return self.still[name] if name in self.still else values[name]
+
+    def _fire(self, pop: _Population, current: Tensor, steps: int) -> Tensor:
+        assert isinstance(pop.node.op, Fire)
+        batch = len(self.x)
+        constant = current.shape[0] == batch and pop.node.inputs[0] in self.still
+        out: list[Tensor] = []
+        for s in range(steps):
+            now = current if constant else current[s * batch : (s + 1) * batch]
+            spikes = integrate_and_fire_(pop.potential, now, pop.node.op.threshold)
+            pop.counts += spikes
+            flat = spikes.sum(0)  # […]; whole numbers below 2^24, exact in float32
+            pop.spikes.append(flat.sum(dtype=torch.float64))
+            pop.synaptic_ops.append((flat.double() * pop.fan_out).sum())
+            if pop.target is not None:
+                pop.k.append(k_value(pop.target, pop.counts / (self.step + s + 1)))
+            if pop.first_spike is not None:
+                pop.first_spike[(pop.first_spike == 0) & (spikes > 0)] = self.step + s + 1
+            out.append(spikes)
+        return out[0] if steps == 1 else torch.cat(out)
+
+    def _relay(self, relay: _Relay, pool: MaxPool, value: Tensor, steps: int) -> Tensor:
+        batch, out = len(self.x), []
+        for s in range(steps):
+            now = value[s * batch : (s + 1) * batch]
+            relay.accumulated = now.clone() if relay.accumulated is None else relay.accumulated + now
+            largest = pool(relay.accumulated)
+            passed = largest if relay.largest is None else largest - relay.largest
+            relay.largest = largest
+            relay.synaptic_ops.append(((passed != 0).sum(0).double() * relay.fan_out).sum())
+            out.append(passed)
+        return out[0] if steps == 1 else torch.cat(out)
+
+    def result(self) -> SimResult:
+        """What happened so far."""
+        layers = tuple(
+            LayerActivity(
+                name=name, neurons=self.net.neurons[name], counts=pop.counts, spikes=torch.stack(pop.spikes),
+                synaptic_ops=torch.stack(pop.synaptic_ops), potential=pop.potential,
+                k=torch.stack(pop.k) if pop.target is not None else None, first_spike=pop.first_spike)
+            for name, pop in self.populations.items())
+        relays = tuple((name, torch.stack(relay.synaptic_ops)) for name, relay in self.relays.items())
+        return SimResult(torch.cat(self.logits), layers, relays, "dense")
+
+
+def chunks(steps: int, size: int) -> Iterator[int]:
+    """`steps` cut into pieces of at most `size`."""
+    for start in range(0, steps, size):
+        yield min(size, steps - start)
+
+
+@torch.no_grad()
+def analog_rates(net: SpikingNet, x: Tensor) -> dict[str, Tensor]:
+    """r^ of every population: the rates to which the spiking network converges, from the clipped ANN."""
+    found: dict[str, Tensor] = {}
+
+    def note(node: Node, value: Tensor) -> Tensor:
+        if isinstance(node.op, Fire):
+            found[node.name] = value
+        return value
+
+    run(net, x.to(net.device), note)
+    return found

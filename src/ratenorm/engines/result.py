@@ -1,0 +1,71 @@
+"""What a simulation gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LayerActivity:
+    """What one population did. Counters are exact integers held in float64; they are sums over the batch."""
+
+    name: str
+    neurons: int
+    counts: Tensor  # [B, …] spikes of each neuron over all steps
+    spikes: Tensor  # [T] spikes in each step
+    synaptic_ops: Tensor  # [T] spikes in each step, each times its real fan-out
+    potential: Tensor  # [B, …] membrane potential after the last step
+    k: Tensor | None  # [T] K value against the analog rates; None if not asked for
+    first_spike: Tensor | None  # [B, …] step of the first spike from 1, 0 for never; None if not asked for
+
+    def rates(self, steps: int) -> Tensor:
+        """Spikes a step of each neuron."""
+        return self.counts / steps
+
+
+@dataclass(frozen=True)
+class SimResult:
+    """One run over T steps: the answer after every step, and the activity of every population."""
+
+    logits: Tensor  # [T, B, classes], the mean output over the steps so far
+    layers: tuple[LayerActivity, ...]
+    relays: tuple[tuple[str, Tensor], ...]  # synaptic operations [T] of spikes passed on by max-pools
+    engine: str
+
+    @property
+    def steps(self) -> int:
+        return len(self.logits)
+
+    @property
+    def spikes(self) -> dict[str, Tensor]:
+        """Spike counts of each neuron, by population."""
+        return {layer.name: layer.counts for layer in self.layers}
+
+    @property
+    def spikes_per_step(self) -> Tensor:
+        """[T] spikes of the whole network and batch."""
+        return torch.stack([layer.spikes for layer in self.layers]).sum(0)
+
+    @property
+    def synaptic_ops(self) -> Tensor:
+        """[T] synaptic operations of the whole network and batch."""
+        return torch.stack([layer.synaptic_ops for layer in self.layers] + [ops for _, ops in self.relays]).sum(0)
+
+    @property
+    def membrane_updates(self) -> int:
+        """Neuron updates of a step, for the whole batch: every neuron, spike or not."""
+        return sum(layer.neurons for layer in self.layers) * self.logits.shape[1]
+
+    def accuracy(self, labels: Tensor) -> Tensor:
+        """[T] fraction of the batch answered right after each step."""
+        return (self.logits.argmax(-1) == labels.to(self.logits.device)).double().mean(1)
+
+    def __str__(self) -> str:
+        batch = self.logits.shape[1]
+        neurons = sum(layer.neurons for layer in self.layers)
+        per_neuron = float(self.spikes_per_step.sum()) / max(1, neurons * batch)
+        return (f"{batch} images, {self.steps} steps on the {self.engine} engine: {per_neuron:.2f} spikes per neuron, "
+                f"{float(self.synaptic_ops.sum()) / batch:.3g} synaptic operations an image")
