@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
-from ratenorm.core.fit import k_value
 from ratenorm.core.neuron import integrate_and_fire_
-from ratenorm.engines.result import LayerActivity, SimResult
+from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import Node, SpikingNet, check_input, run
 from ratenorm.graph.ops import Fire, Input, MaxPool
 
@@ -34,7 +33,7 @@ class _Population:
     first_spike: Tensor | None
     spikes: list[Tensor] = field(default_factory=list)
     synaptic_ops: list[Tensor] = field(default_factory=list)
-    k: list[Tensor] = field(default_factory=list)
+    error: list[Tensor] = field(default_factory=list)
 
 
 @dataclass
@@ -139,7 +138,8 @@ class DenseSimulation:
             pop.spikes.append(flat.sum(dtype=torch.float64))
             pop.synaptic_ops.append((flat.double() * pop.fan_out).sum())
             if pop.target is not None:
-                pop.k.append(k_value(pop.target, pop.counts / (self.step + s + 1)))
+                gap = pop.counts / (self.step + s + 1) - pop.target
+                pop.error.append(gap.square_().sum(dtype=torch.float64))
             if pop.first_spike is not None:
                 pop.first_spike[(pop.first_spike == 0) & (spikes > 0)] = self.step + s + 1
             out.append(spikes)
@@ -163,10 +163,17 @@ class DenseSimulation:
             LayerActivity(
                 name=name, neurons=self.net.neurons[name], counts=pop.counts, spikes=torch.stack(pop.spikes),
                 synaptic_ops=torch.stack(pop.synaptic_ops), potential=pop.potential,
-                k=torch.stack(pop.k) if pop.target is not None else None, first_spike=pop.first_spike)
+                fit=_fit(pop), first_spike=pop.first_spike)
             for name, pop in self.populations.items())
         relays = tuple((name, torch.stack(relay.synaptic_ops)) for name, relay in self.relays.items())
         return SimResult(torch.cat(self.logits), layers, relays, "dense")
+
+
+def _fit(pop: _Population) -> Fit | None:
+    if pop.target is None:
+        return None
+    rates = pop.target.double()
+    return Fit(torch.stack(pop.error), float(rates.sum()), float(rates.square().sum()))
 
 
 def chunks(steps: int, size: int) -> Iterator[int]:

@@ -9,6 +9,25 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Fit:
+    """How a population's rates approach the analog rates r^. Sums, so that batches add up to the K of a whole set."""
+
+    error: Tensor  # [T] |r(t) - r^|^2
+    total: float  # |r^|_1
+    power: float  # |r^|_2^2
+
+    @property
+    def k(self) -> Tensor:
+        """[T] K(r^, r(t)) of Eq. 7; 0 where both are silent, infinite where only r^ is."""
+        return self.error / self.power if self.power > 0 else torch.where(self.error > 0, torch.inf, 0.0)
+
+    @property
+    def omega(self) -> float:
+        """Omega of Theorem 2; infinite for a silent layer."""
+        return self.total / self.power if self.power > 0 else float("inf")
+
+
+@dataclass(frozen=True)
 class LayerActivity:
     """What one population did. Counters are exact integers held in float64; they are sums over the batch."""
 
@@ -18,7 +37,7 @@ class LayerActivity:
     spikes: Tensor  # [T] spikes in each step
     synaptic_ops: Tensor  # [T] spikes in each step, each times its real fan-out
     potential: Tensor  # [B, …] membrane potential after the last step
-    k: Tensor | None  # [T] K value against the analog rates; None if not asked for
+    fit: Fit | None  # against the analog rates; None if not asked for
     first_spike: Tensor | None  # [B, …] step of the first spike from 1, 0 for never; None if not asked for
 
     def rates(self, steps: int) -> Tensor:

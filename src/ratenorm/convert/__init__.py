@@ -1,0 +1,1 @@
+"""From a trained network to a `SpikingNet`: trace, lower, fold, choose thresholds."""

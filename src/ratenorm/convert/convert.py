@@ -1,0 +1,102 @@
+"""`convert`: any traceable network and a threshold method in, a `SpikingNet` out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.fold import fold
+from ratenorm.convert.lower import lower
+from ratenorm.convert.observe import sites
+from ratenorm.convert.support import SupportReport
+from ratenorm.convert.thresholds import Method, SiteScale, Trained
+from ratenorm.errors import ConversionError, UsageError
+from ratenorm.graph.net import Graph, Node, SpikingNet
+from ratenorm.graph.ops import Affine, Fire
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A converted network, with what was done to get it."""
+
+    net: SpikingNet
+    analog: Graph  # the network before conversion, BatchNorm folded
+    scales: dict[str, SiteScale]
+    method: Method
+    v0: float
+    report: SupportReport
+
+
+def convert(model: nn.Module, method: Method | None = None, *, example: Tensor,
+            calibration: Tensor | Iterable[Any] | Calibration | None = None, v0: float = 0.0,
+            max_pool: Literal["gated", "average"] = "gated") -> Conversion:
+    """Turn a trained network into a spiking one. The model handed in is never changed.
+
+    `method` gives the thresholds; without one, the trained thresholds of Rate Norm layers are taken. `calibration` are
+    unlabelled images for the methods that need them. `v0` is the membrane potential at the start as a fraction of the
+    threshold: 0 in the paper, 0.5 turns the rounding down of spike counts into rounding.
+    """
+    if max_pool not in ("gated", "average"):
+        raise UsageError(f"Converting a network: max_pool is {max_pool!r}, it must be 'gated' or 'average'.")
+    graph, report = lower(model, example.cpu() if isinstance(example, Tensor) else example, max_pool)
+    if calibration is not None and not isinstance(calibration, Calibration):
+        calibration = Calibration(calibration)
+    return convert_graph(fold(graph.to("cpu")), Trained() if method is None else method, calibration, v0, report)
+
+
+def convert_graph(analog: Graph, method: Method, calibration: Calibration | None, v0: float,
+                  report: SupportReport) -> Conversion:
+    """The second half of `convert`, for a network that is lowered already: several methods can share the first half."""
+    if not 0.0 <= v0 < 1.0:
+        raise UsageError(f"Converting a network: v0 is {v0}; it is a fraction of the threshold and must lie in [0, 1).")
+    if not sites(analog):
+        raise ConversionError("Converting a network: it has no activation that could become spiking neurons. Was its ReLU "
+                              "left out, or applied outside the module?")
+    if calibration is not None:
+        calibration.fit(analog.input_shape)
+    scales = method.scales(analog, calibration)
+    return Conversion(spiking(analog, scales, v0), analog, scales, method, v0, report)
+
+
+def spiking(analog: Graph, scales: dict[str, SiteScale], v0: float = 0.0) -> SpikingNet:
+    """Every site becomes a population; the amplitude of its spikes is folded into the weights behind it."""
+    nodes: list[Node] = []
+    carried: dict[str, str] = {}  # site -> the node that carries its spikes' amplitude
+    names = {node.name for node in sites(analog)}
+    for node in analog.nodes:
+        inputs = tuple(carried.get(i, i) for i in node.inputs)
+        if node.name not in names:
+            nodes.append(replace(node, inputs=inputs))
+            continue
+        scale = scales[node.name]
+        nodes.append(Node(node.name, Fire(scale.threshold.clone(), scale.threshold * v0), inputs))
+        if not torch.equal(scale.amplitude, torch.ones_like(scale.amplitude)):
+            carried[node.name] = f"{node.name}.amplitude"
+            nodes.append(Node(carried[node.name], Affine(scale=scale.amplitude.clone()), (node.name,)))
+    output = carried.get(analog.output, analog.output)
+    return fold(SpikingNet(tuple(nodes), output, analog.input_shape))
+
+
+def with_start(net: SpikingNet, v0: float) -> SpikingNet:
+    """The same network starting from another fraction of the threshold."""
+    return replace(net, nodes=tuple(
+        replace(n, op=replace(n.op, start=n.op.threshold * v0)) if isinstance(n.op, Fire) else n for n in net.nodes))
+
+
+def normalise_weights(net: SpikingNet) -> SpikingNet:
+    """Theorem 1: all thresholds 1, their inverse in the weights before. The same spikes as with balanced thresholds."""
+    nodes: list[Node] = []
+    for node in net.nodes:
+        if isinstance(node.op, Fire):
+            scaled = f"{node.name}.normalised"
+            nodes.append(Node(scaled, Affine(scale=1.0 / node.op.threshold), node.inputs))
+            one = torch.ones_like(node.op.threshold)
+            nodes.append(Node(node.name, Fire(one, node.op.start / node.op.threshold), (scaled,)))
+        else:
+            nodes.append(node)
+    return fold(replace(net, nodes=tuple(nodes)))

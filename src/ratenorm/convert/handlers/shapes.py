@@ -1,0 +1,116 @@
+"""What moves values without changing them. Shape arithmetic needs no handler: the trace was run, its numbers are known."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+from ratenorm.convert.handlers.arguments import REQUIRED, bind, the_input
+from ratenorm.convert.lower import Handler, Lowering, ModuleHandler, Ref, Refused
+from ratenorm.graph.ops import Permute, Reshape, Slice
+
+
+def _reshape(lo: Lowering, at: fx.Node, x: Any) -> Ref:
+    """Any reordering-free change of shape: the batch stays in front (checked before), the rest is what the run showed."""
+    ref = the_input(x)
+    shape = tuple(lo.value(at).shape[1:])
+    return ref if shape == ref.features else lo.emit(at, Reshape(shape), ref)
+
+
+def _permute_to(lo: Lowering, at: fx.Node, ref: Ref, order: tuple[int, ...]) -> Ref:
+    if order[0] != 0:
+        raise Refused("moves the batch dimension", "keep the batch as dimension 0")
+    return lo.emit(at, Permute(order), ref)
+
+
+def _permute(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    ref = the_input(args[0])
+    dims = kwargs.get("dims", args[1] if len(args) == 2 and not isinstance(args[1], int) else args[1:])
+    return _permute_to(lo, at, ref, tuple(int(d) % len(ref.shape) for d in dims))
+
+
+def _transpose(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    a = bind(args, kwargs, input=REQUIRED, dim0=REQUIRED, dim1=REQUIRED)
+    ref = the_input(a["input"])
+    order = list(range(len(ref.shape)))
+    i, j = a["dim0"] % len(order), a["dim1"] % len(order)
+    order[i], order[j] = order[j], order[i]
+    return _permute_to(lo, at, ref, tuple(order))
+
+
+def _pieces(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], size_name: str) -> tuple[Ref, ...]:
+    """chunk and split: one slice for each piece that the run showed."""
+    a = bind(args, kwargs, **{"input": REQUIRED, size_name: REQUIRED, "dim": 0})
+    ref = the_input(a["input"])
+    dim = a["dim"] % len(ref.shape)
+    if dim == 0:
+        raise Refused("splits the batch", "split along channels or space")
+    pieces: list[Ref] = []
+    start = 0
+    for k, piece in enumerate(lo.value(at)):
+        length = piece.shape[dim]
+        pieces.append(lo.emit(at, Slice(dim, start, start + length), ref, part=str(k), shape=tuple(piece.shape[1:])))
+        start += length
+    return tuple(pieces)
+
+
+def _getitem(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    container, index = args
+    if not isinstance(container, Ref):
+        return container[index]
+    ref = container
+    wanted = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in wanted:
+        gap = wanted.index(Ellipsis)
+        fill = (slice(None),) * (len(ref.shape) - len(wanted) + 1)
+        wanted = wanted[:gap] + fill + wanted[gap + 1 :]
+    shape = list(ref.features)
+    for dim, item in enumerate(wanted):
+        if isinstance(item, int) and dim > 0:
+            item = slice(item, item + 1 or None)
+        if not isinstance(item, slice) or item.step not in (None, 1) or (dim == 0 and item != slice(None)):
+            raise Refused(f"indexes with {index}", "use slices with step 1 and whole batches, for example x[:, :16]")
+        if dim > 0 and item != slice(None):
+            start, stop, _ = item.indices(shape[dim - 1])
+            shape[dim - 1] = stop - start
+            ref = lo.emit(at, Slice(dim, start, stop), ref, part=str(dim), shape=tuple(shape))
+    return _reshape(lo, at, ref)
+
+
+def _channel_shuffle(lo: Lowering, at: fx.Node, x: Any, groups: int) -> Ref:
+    ref = the_input(x)
+    channels, *space = ref.features
+    split = (groups, channels // groups, *space)
+    apart = lo.emit(at, Reshape(split), ref, part="apart", shape=split)
+    order = (0, 2, 1, *range(3, len(split) + 1))
+    swapped = lo.emit(at, Permute(order), apart, part="swap", shape=(split[1], split[0], *space))
+    return lo.emit(at, Reshape(ref.features), swapped)
+
+
+_reshaping: Handler = lambda lo, at, args, kwargs: _reshape(lo, at, args[0] if args else kwargs["input"])  # noqa: E731
+_chunk: Handler = lambda lo, at, args, kwargs: _pieces(lo, at, args, kwargs, "chunks")  # noqa: E731
+_split: Handler = lambda lo, at, args, kwargs: _pieces(lo, at, args, kwargs, "split_size_or_sections")  # noqa: E731
+_split_method: Handler = lambda lo, at, args, kwargs: _pieces(lo, at, args, kwargs, "split_size")  # noqa: E731
+
+MODULES: dict[type, ModuleHandler] = {
+    nn.Flatten: lambda lo, at, m, args: _reshape(lo, at, args[0]),
+    nn.Unflatten: lambda lo, at, m, args: _reshape(lo, at, args[0]),
+    nn.ChannelShuffle: lambda lo, at, m, args: _channel_shuffle(lo, at, args[0], m.groups),
+}
+
+FUNCTIONS: dict[Any, Handler] = {
+    torch.flatten: _reshaping, torch.reshape: _reshaping, torch.squeeze: _reshaping, torch.unsqueeze: _reshaping,
+    torch.permute: _permute, torch.transpose: _transpose, torch.swapaxes: _transpose,
+    torch.chunk: _chunk, torch.split: _split, operator.getitem: _getitem,
+    F.channel_shuffle: lambda lo, at, args, kwargs: _channel_shuffle(lo, at, args[0], args[1]),
+}
+
+METHODS: dict[Any, Handler] = {
+    **{name: _reshaping for name in ("view", "reshape", "flatten", "squeeze", "unsqueeze", "contiguous", "clone",
+                                     "detach", "float", "to", "unflatten", "view_as", "reshape_as")},
+    "permute": _permute, "transpose": _transpose, "swapaxes": _transpose, "chunk": _chunk, "split": _split_method,
+}

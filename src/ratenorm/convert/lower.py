@@ -1,0 +1,206 @@
+"""Lowering: the traced network, call by call, as a `Graph` over the closed set of operations.
+
+Each handler (convert/handlers/) turns one kind of call into nodes. What has no handler becomes an entry of the support
+report with its name, its source line and a remedy; nothing is skipped silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from ratenorm.convert.remedies import remedy_for
+from ratenorm.convert.support import Entry, Kind, SupportReport
+from ratenorm.convert.trace import BATCHES, Traced, source_line, trace
+from ratenorm.errors import ConversionError
+from ratenorm.graph.net import INPUT, Graph, Node
+from ratenorm.graph.ops import Activation, Input, Op
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value that depends on the input: the graph node that gives it, and its shape with a batch of two in front."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        return self.shape[1:]
+
+
+class Refused(Exception):
+    """A handler cannot express this call. Becomes an entry of the support report."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+_BROKEN = Ref("", ())  # stands for the result of something unsupported, so that one obstacle is reported once
+
+Handler = Callable[["Lowering", fx.Node, tuple[Any, ...], dict[str, Any]], Any]
+ModuleHandler = Callable[["Lowering", fx.Node, Any, tuple[Any, ...]], Any]
+
+
+class Lowering:
+    """The state of one lowering: nodes so far, entries of the report, and what each fx node became."""
+
+    def __init__(self, traced: Traced, max_pool: str) -> None:
+        self.traced = traced
+        self.max_pool = max_pool
+        self.nodes: list[Node] = []
+        self.entries: list[Entry] = []
+        self.became: dict[fx.Node, Any] = {}
+        self.calls: Counter[str] = Counter()
+        self.names: Counter[str] = Counter()
+
+    # -- for handlers --------------------------------------------------------------------------------------------------
+
+    def emit(self, at: fx.Node, op: Op, *inputs: Ref, part: str = "", shape: tuple[int, ...] | None = None) -> Ref:
+        """Append an operation for the call `at`; `part` names one of several operations of the same call."""
+        name = self._unique(self.label(at) + (f".{part}" if part else ""))
+        self.nodes.append(Node(name, op, tuple(i.name for i in inputs)))
+        return Ref(name, tuple(self.value(at).shape) if shape is None else (BATCHES[0], *shape))
+
+    def note(self, at: fx.Node, kind: Kind, what: str) -> None:
+        self.entries.append(Entry(kind, self.label(at), what, source_line(at)))
+
+    def site(self, at: fx.Node, x: Ref, activation: Activation, what: str) -> Ref:
+        """An activation becomes a population of neurons."""
+        ref = self.emit(at, activation, x)
+        self.note(at, "site", f"{what}, {' x '.join(map(str, ref.features))} neurons")
+        return ref
+
+    def value(self, at: fx.Node) -> Any:
+        """What the call gave on the example."""
+        return self.traced.values[0][at]
+
+    def label(self, at: fx.Node) -> str:
+        """The module's path, numbered from the second call on; for functions and methods the name fx gives."""
+        return self._labels[at]
+
+    # -- the walk ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> tuple[Graph | None, SupportReport]:
+        self._labels = self._name_calls()
+        output: Any = None
+        input_shape: tuple[int, ...] = ()
+        for at in self.traced.module.graph.nodes:
+            if at.op == "placeholder":
+                if self._is_tensor(at):
+                    self.nodes.append(Node(INPUT, Input()))
+                    self.became[at] = Ref(INPUT, tuple(self.value(at).shape))
+                    input_shape = tuple(self.value(at).shape[1:])
+                else:
+                    self.became[at] = self.value(at)
+            elif at.op == "output":
+                output = self._resolve(at.args[0])
+            else:
+                self.became[at] = self._lower(at)
+                if self._in_place(at):  # later readers of the operand see the changed value, as in eager torch
+                    self.became[at.all_input_nodes[0]] = self.became[at]
+        report = SupportReport(tuple(self.entries))
+        if not report.convertible:
+            return None, report
+        if not isinstance(output, Ref):
+            raise ConversionError(f"Converting a network: it returns a {type(output).__name__}, and only one tensor that "
+                                  "depends on the input can be read out. Wrap it so that it returns its logits.")
+        return Graph(tuple(self.nodes), output.name, input_shape), report
+
+    def _lower(self, at: fx.Node) -> Any:
+        args = tuple(self._resolve(a) for a in at.args)
+        kwargs = {k: self._resolve(v) for k, v in at.kwargs.items()}
+        touched = [*_flatten(args), *_flatten(kwargs.values())]
+        if any(t is _BROKEN for t in touched):
+            return _BROKEN
+        if not any(isinstance(t, Ref) for t in touched):
+            return self.value(at)  # does not depend on the input: a constant
+        if not self._is_tensor(at) and not isinstance(self.value(at), tuple | list):
+            return self.value(at)  # a number computed from shapes
+        try:
+            self._check_batch(at)
+            return self._handle(at, args, kwargs)
+        except Refused as refusal:
+            self.entries.append(Entry("unsupported", self.label(at), refusal.what, source_line(at), refusal.remedy))
+            return _BROKEN
+
+    def _handle(self, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from ratenorm.convert.handlers import FUNCTIONS, METHODS, MODULES  # they import this module
+
+        if at.op == "call_module":
+            module = self.traced.module.get_submodule(str(at.target))
+            if handler := MODULES.get(type(module)):
+                return handler(self, at, module, args)
+            raise Refused(f"{type(module).__name__} has no spiking form here", remedy_for(type(module).__name__))
+        table = FUNCTIONS if at.op == "call_function" else METHODS
+        if found := table.get(at.target):  # type: ignore[arg-type]
+            return found(self, at, args, kwargs)
+        called = getattr(at.target, "__name__", str(at.target))
+        raise Refused(f"{called}() has no spiking form here", remedy_for(called))
+
+    def _resolve(self, arg: Any) -> Any:
+        """An fx argument with every node replaced by what it became."""
+        return fx.node.map_arg(arg, lambda n: self.became[n])
+
+    def _in_place(self, at: fx.Node) -> bool:
+        if at.op == "call_module":
+            return bool(getattr(self.traced.module.get_submodule(str(at.target)), "inplace", False))
+        called = getattr(at.target, "__name__", str(at.target))
+        return bool(at.kwargs.get("inplace", False)) or (called.endswith("_") and not called.endswith("__"))
+
+    def _is_tensor(self, at: fx.Node) -> bool:
+        return isinstance(self.value(at), Tensor)
+
+    def _check_batch(self, at: fx.Node) -> None:
+        for two, three in zip(_flatten([self.traced.values[0][at]]), _flatten([self.traced.values[1][at]]), strict=True):
+            if not (isinstance(two, Tensor) and isinstance(three, Tensor)):
+                continue
+            if two.shape[:1] != (BATCHES[0],) or three.shape != (BATCHES[1], *two.shape[1:]):
+                raise Refused(
+                    f"turns a batch of {BATCHES[0]} and of {BATCHES[1]} images into shapes {tuple(two.shape)} and "
+                    f"{tuple(three.shape)}: it mixes or drops the batch dimension",
+                    "keep the batch as dimension 0 of every value, for example x.flatten(1) instead of x.flatten()")
+
+    def _name_calls(self) -> dict[fx.Node, str]:
+        labels: dict[fx.Node, str] = {}
+        for at in self.traced.module.graph.nodes:
+            label = str(at.target) if at.op == "call_module" else at.name
+            self.calls[label] += 1
+            labels[at] = label if self.calls[label] == 1 else f"{label}@{self.calls[label]}"
+        return labels
+
+    def _unique(self, name: str) -> str:
+        self.names[name] += 1
+        return name if self.names[name] == 1 and name != INPUT else f"{name}~{self.names[name]}"
+
+
+def _flatten(values: Any) -> list[Any]:
+    flat: list[Any] = []
+    for value in values:
+        if isinstance(value, tuple | list):
+            flat += _flatten(value)
+        elif isinstance(value, dict):
+            flat += _flatten(value.values())
+        elif isinstance(value, slice):
+            flat += [value.start, value.stop, value.step]
+        else:
+            flat.append(value)
+    return flat
+
+
+def lower(model: nn.Module, example: Tensor, max_pool: str = "gated") -> tuple[Graph, SupportReport]:
+    """The network as an analog graph. Raises, with every obstacle named, where it cannot be converted."""
+    graph, report = Lowering(trace(model, example), max_pool).run()
+    report.require()
+    assert graph is not None
+    return graph, report
+
+
+def inspect(model: nn.Module, example: Tensor, max_pool: str = "gated") -> SupportReport:
+    """The support report alone: what conversion would do with every part, and what stands in its way."""
+    return Lowering(trace(model, example), max_pool).run()[1]

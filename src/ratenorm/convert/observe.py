@@ -1,0 +1,126 @@
+"""Exact statistics of the activations at every site, in one pass over the calibration images, whatever their batches.
+
+A site's value is seen before its amplitude: u = clip(x, 0, ceiling), in the units of the pre-activation, so that a
+statistic of u is a threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ratenorm.errors import CalibrationError
+from ratenorm.graph.net import Graph, Node, run
+from ratenorm.graph.ops import Activation
+
+
+class Statistic(Protocol):
+    """Takes in values batch by batch; `value` is the answer at the end."""
+
+    def update(self, u: Tensor) -> None: ...
+
+    def value(self) -> Tensor: ...
+
+
+class Maximum:
+    """The largest value of a layer."""
+
+    def __init__(self) -> None:
+        self.largest = torch.zeros(1)
+
+    def update(self, u: Tensor) -> None:
+        self.largest = torch.maximum(self.largest, u.amax().reshape(1))
+
+    def value(self) -> Tensor:
+        return self.largest
+
+
+class ChannelMaximum:
+    """The largest value of each channel, [C, 1, …]."""
+
+    def __init__(self) -> None:
+        self.largest: Tensor | None = None
+
+    def update(self, u: Tensor) -> None:
+        over = [0, *range(2, u.ndim)]
+        found = u.amax(over).reshape(-1, *[1] * (u.ndim - 2))
+        self.largest = found if self.largest is None else torch.maximum(self.largest, found)
+
+    def value(self) -> Tensor:
+        assert self.largest is not None
+        return self.largest
+
+
+class ExactPercentile:
+    """The percentile of `total` values, interpolated linearly between the two nearest ranks as numpy does. Exact.
+
+    Only the upper tail can matter, and how long it is follows from the number of values, which is known beforehand: so the
+    largest k values are kept, and nothing else. The order in which values arrive cannot change them. Memory is that of the
+    tail, 0.1 % of the values for the 99.9th percentile.
+    """
+
+    def __init__(self, percent: float, total: int) -> None:
+        position = (total - 1) * (percent / 100.0)
+        below = min(int(position), total - 1)
+        self.fraction = position - below
+        self.total = total
+        self.keep = total - below  # the value at rank `below` and all above it
+        self.tail = torch.empty(0)
+        self.pending: list[Tensor] = []
+        self.waiting = 0
+        self.floor = -torch.inf  # values not above it cannot be among the largest k
+        self.seen = 0
+
+    def update(self, u: Tensor) -> None:
+        flat = u.flatten()
+        self.seen += flat.numel()
+        candidates = flat[flat > self.floor] if self.floor > -torch.inf else flat
+        self.pending.append(candidates)
+        self.waiting += candidates.numel()
+        if self.waiting + self.tail.numel() >= 2 * self.keep:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        values = torch.cat([self.tail, *self.pending])
+        self.pending, self.waiting = [], 0
+        if values.numel() > self.keep:
+            values = values.topk(self.keep, sorted=False).values
+        self.tail = values
+        if values.numel() == self.keep:
+            self.floor = float(values.min())
+
+    def value(self) -> Tensor:
+        assert self.seen == self.total, f"percentile of {self.total} values was given {self.seen}"
+        self._shrink()
+        # Values equal to the floor were left out once the tail was full; equal values keep the ranks as they are.
+        lowest = self.tail.topk(min(2, self.keep), largest=False).values.tolist()
+        return torch.tensor([lowest[0] + (lowest[-1] - lowest[0]) * self.fraction])
+
+
+def sites(graph: Graph) -> tuple[Node, ...]:
+    """The activations of an analog graph, in order."""
+    return tuple(node for node in graph.nodes if isinstance(node.op, Activation))
+
+
+@torch.no_grad()
+def observe(graph: Graph, batches: Iterable[Tensor], make: Callable[[Node], Statistic]) -> dict[str, Tensor]:
+    """One statistic for each site, over all batches."""
+    found = {node.name: make(node) for node in sites(graph)}
+
+    def look(node: Node, value: Tensor) -> Tensor:
+        if isinstance(node.op, Activation):
+            u = value
+            if node.op.ceiling is not None:
+                u = value * node.op.ceiling if node.op.amplitude is None else value * (node.op.ceiling / node.op.amplitude)
+            if not torch.isfinite(u.sum()):
+                raise CalibrationError(f"Calibrating: activations at {node.name!r} are NaN or infinite. Check the images "
+                                       "and the transforms: they should be those of training.")
+            found[node.name].update(u)
+        return value
+
+    for batch in batches:
+        run(graph, batch, look)
+    return {name: statistic.value() for name, statistic in found.items()}

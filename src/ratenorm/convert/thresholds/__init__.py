@@ -1,0 +1,16 @@
+"""Threshold methods, one a file. Each answers the same question: for each site, a `SiteScale`."""
+
+from __future__ import annotations
+
+from ratenorm.convert.thresholds.base import Method, SiteScale, from_json, parse
+from ratenorm.convert.thresholds.channel_norm import ChannelNorm
+from ratenorm.convert.thresholds.diehl import DataNorm, ModelNorm
+from ratenorm.convert.thresholds.max_norm import MaxNorm
+from ratenorm.convert.thresholds.override import Fixed, Override
+from ratenorm.convert.thresholds.percentile import Percentile
+from ratenorm.convert.thresholds.scaled import Scaled
+from ratenorm.convert.thresholds.spike_norm import SpikeNorm
+from ratenorm.convert.thresholds.trained import Trained
+
+__all__ = ["ChannelNorm", "DataNorm", "Fixed", "MaxNorm", "Method", "ModelNorm", "Override", "Percentile", "Scaled",
+           "SiteScale", "SpikeNorm", "Trained", "from_json", "parse"]

@@ -1,0 +1,91 @@
+"""Diehl et al. 2015: model-based norm from the weights alone, data-based norm from weights and activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.observe import Maximum, observe, sites
+from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds, gain
+from ratenorm.graph.net import Graph, Node
+from ratenorm.graph.ops import Activation, Affine, Conv, Input, Linear
+
+
+@dataclass(frozen=True)
+class ModelNorm(Method):
+    """theta = the largest input a neuron could ever receive: all inputs with positive weight at their largest, the others
+    silent. Safe without any data, and slow: such an input hardly ever occurs. The image is taken to lie in
+    [low, high]."""
+
+    low: float = 0.0
+    high: float = 1.0
+    label: ClassVar[str] = "model"
+    papers: ClassVar[tuple[str, ...]] = ("diehl2015",)
+    needs_data: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"the image's range is [{self.low}, {self.high}], it must not be empty")
+
+    @torch.no_grad()
+    def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
+        bounds: dict[str, tuple[Tensor, Tensor]] = {}
+        thresholds: dict[str, Tensor] = {}
+        for node in graph.nodes:
+            if isinstance(node.op, Input):
+                shape = (1, *graph.input_shape)
+                bounds[node.name] = (torch.full(shape, self.low), torch.full(shape, self.high))
+                continue
+            lows, highs = zip(*(bounds[i] for i in node.inputs), strict=True)
+            if isinstance(node.op, Activation):
+                top = highs[0].amax().reshape(1)
+                thresholds[node.name] = top if node.op.ceiling is None else torch.minimum(top, node.op.ceiling)
+                # One number a layer, as in the paper: every neuron of it might reach the layer's largest value.
+                full = (thresholds[node.name] * gain(node)).expand_as(highs[0]).clone()
+                bounds[node.name] = (torch.zeros_like(full), full)
+            else:
+                bounds[node.name] = _interval(node, lows, highs)
+        return from_thresholds(graph, thresholds, self)
+
+
+def _interval(node: Node, lows: tuple[Tensor, ...], highs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """Bounds of an affine operation: positive weights see the same bound, negative ones the other."""
+    op = node.op
+    if isinstance(op, Conv | Linear):
+        rising, falling = (replace(op, weight=op.weight.clamp(min=0), bias=None),
+                           replace(op, weight=op.weight.clamp(max=0), bias=None))
+        bias = op(torch.zeros_like(lows[0]))
+        return rising(*lows) + falling(*highs) + bias, rising(*highs) + falling(*lows) + bias
+    if isinstance(op, Affine):
+        ends = torch.stack([op(lows[0]), op(highs[0])])
+        return ends.amin(0), ends.amax(0)
+    return op(*lows), op(*highs)
+
+
+@dataclass(frozen=True)
+class DataNorm(Method):
+    """theta = the larger of the layer's largest activation on the calibration images and its largest weight."""
+
+    label: ClassVar[str] = "data"
+    papers: ClassVar[tuple[str, ...]] = ("diehl2015",)
+
+    def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
+        activations = observe(graph, self.data(calibration), lambda _: Maximum())
+        weights = {node.name: _largest_weight(graph, node) for node in sites(graph)}
+        return from_thresholds(graph, {n: torch.maximum(a, weights[n]) for n, a in activations.items()}, self)
+
+
+def _largest_weight(graph: Graph, site: Node) -> Tensor:
+    """The largest weight on the way from the sites before to this one."""
+    largest, waiting = torch.zeros(1), list(site.inputs)
+    while waiting:
+        node = graph[waiting.pop()]
+        if isinstance(node.op, Conv | Linear):
+            largest = torch.maximum(largest, node.op.weight.amax().reshape(1))
+        if not isinstance(node.op, Activation):
+            waiting += node.inputs
+    return largest
