@@ -1,0 +1,61 @@
+"""From paths to one HTML file: gather what can be read, say what cannot, write in one piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ratenorm import records as record_files
+from ratenorm.errors import DataError, RatenormError, UsageError
+from ratenorm.records import Record
+from ratenorm.report import BuildResult
+
+
+def load_records(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Record], list[str]]:
+    """Usable records in the order given, and one sentence for everything that had to be left out."""
+    found: dict[Path, Path] = {}
+    warnings: list[str] = []
+    given = list(paths)
+    for path in given:
+        try:
+            for file in record_files.find([path]):
+                found.setdefault(file.resolve(), file)
+        except RatenormError as problem:
+            warnings.append(str(problem))
+    loaded: list[Record] = []
+    for file in found.values():
+        try:
+            record, problems = record_files.salvage(file)
+        except RatenormError as problem:
+            warnings.append(str(problem))
+            continue
+        loaded.append(record)
+        warnings += problems
+    if not loaded:
+        reasons = " ".join(warnings) or "No path was given."
+        raise DataError(f"There is no record to report on. {reasons}")
+    return loaded, warnings
+
+
+def build_report(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> BuildResult:
+    """See `ratenorm.report.build`."""
+    out = Path(out)
+    if out.is_dir():
+        raise UsageError(
+            f"The report cannot be written to {out}: it is a folder. Give a file, for example report.html."
+        )
+    loaded, warnings = load_records(paths)
+    from ratenorm.report.html import page  # loads matplotlib: only once there is something to draw
+
+    content = page(loaded, warnings).encode("utf-8")
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        os.replace(temporary, out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"The report could not be written to {out}: {error.strerror or error}.") from error
+    runs = sum(len(record["runs"]) for record in loaded)
+    return BuildResult(out, len(content), len(loaded), runs, tuple(warnings))
