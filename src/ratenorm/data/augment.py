@@ -136,8 +136,8 @@ def apply_draws(batch: torch.Tensor, config: Augment, draws: Draws) -> torch.Ten
     if draws.cutout is not None:
         kept = _outside_square(draws.cutout.to(device), config.cutout, height, width)
         inside = kept if inside is None else inside & kept
-    source = (rows.unsqueeze(2) * width + columns.unsqueeze(1)).reshape(count, 1, -1)  # [N, 1, H*W]
-    flat = batch.reshape(count, channels, -1)
+    source = (rows.unsqueeze(2) * width + columns.unsqueeze(1)).reshape(count, 1, height * width)
+    flat = batch.reshape(count, channels, height * width)
     moved = flat.gather(2, source.expand(-1, channels, -1)).reshape(batch.shape)
     return moved if inside is None else moved.masked_fill_(~inside.unsqueeze(1), 0)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
-import io
 import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from ratenorm.data.files import CHECKSUMS
 from ratenorm.data.sets import FileSpec, SetSpec
@@ -28,18 +27,15 @@ class _TooMuchError(Exception):
     """The archive unpacks to more than the set can have."""
 
 
-class _Bounded(io.RawIOBase):
+class _Bounded:
     """A stream that refuses to give more than `limit` bytes, whatever the archive claims about itself."""
 
     def __init__(self, stream: BinaryIO, limit: int) -> None:
         self._stream = stream
         self._left = limit
 
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        content = self._stream.read(self._left + 1 if size < 0 else min(size, self._left + 1))
+    def read(self, size: int) -> bytes:
+        content = self._stream.read(min(size, self._left + 1))
         self._left -= len(content)
         if self._left < 0:
             raise _TooMuchError
@@ -61,6 +57,8 @@ def extract(spec: SetSpec, archive: Path, target: Path) -> None:
                         raise DataError(f"{doing}: the archive holds {file.name} twice.")
                     if file is not None:
                         checksums[file.name] = _write(tar, member, target / file.name)
+            while stream.read(CHUNK):  # to the very end, where gzip keeps its own checksum
+                pass
     except _TooMuchError as error:
         raise DataError(f"{doing}: it unpacks to more than the {limit} bytes this set can have.") from error
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -97,9 +95,7 @@ def _wanted(spec: SetSpec, member: tarfile.TarInfo, doing: str) -> FileSpec | No
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str:
     """Copy one member to `path`, which must not exist, and return its sha256."""
     digest = hashlib.sha256()
-    source = tar.extractfile(member)
-    if source is None:  # never for a regular member; said aloud rather than assumed
-        raise DataError(f"Unpacking {path.name}: the archive has no content for {member.name!r}.")
+    source = cast(IO[bytes], tar.extractfile(member))  # None only for what is not an ordinary file
     with path.open("xb") as out:
         while block := source.read(CHUNK):
             digest.update(block)

@@ -79,6 +79,11 @@ class SetSpec:
     @property
     def fix(self) -> str:
         """The sentence that ends every error about this set's files."""
+        if self.archive is None:
+            return (
+                f"Fix: leave the root out, {self.name} is part of the package; or lay the official files out "
+                f"under <root>/{self.folder}."
+            )
         return (
             f"Fix: `ratenorm data get {self.name}` downloads the official files (nothing is overwritten: "
             f"damaged files are set aside); or lay them out by hand under <root>/{self.folder} and pass the "
