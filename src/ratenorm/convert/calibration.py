@@ -14,7 +14,8 @@ from ratenorm.errors import CalibrationError
 class Calibration:
     """Unlabelled images as a list of batches. Accepts a tensor, or any iterable of tensors or (tensor, label) pairs.
 
-    The images are kept (not copied): methods may pass over them more than once, and exact percentiles need their number.
+    The images are kept (not copied): methods may pass over them more than once, and exact percentiles need their
+    number.
     """
 
     def __init__(self, images: Tensor | Iterable[Any], batch_size: int = 100) -> None:
@@ -23,19 +24,25 @@ class Calibration:
         else:
             self.batches = [self._images(i, item) for i, item in enumerate(images)]
         if not self.batches:
-            raise CalibrationError("Calibrating: there is no image. Give some unlabelled training images, "
-                                   "for example `calibration=x[:1000]`.")
+            raise CalibrationError(
+                "Calibrating: there is no image. Give some unlabelled training images, "
+                "for example `calibration=x[:1000]`."
+            )
         for i, batch in enumerate(self.batches):
             if not torch.isfinite(batch).all():
-                raise CalibrationError(f"Calibrating: batch {i} of the images holds NaN or infinity. Remove or mend "
-                                       "these images; one of them would spoil every threshold.")
+                raise CalibrationError(
+                    f"Calibrating: batch {i} of the images holds NaN or infinity. Remove or mend "
+                    "these images; one of them would spoil every threshold."
+                )
 
     @staticmethod
     def _images(index: int, item: Any) -> Tensor:
         images = item[0] if isinstance(item, tuple | list) and item else item
         if not isinstance(images, Tensor) or not images.is_floating_point():
-            raise CalibrationError(f"Calibrating: batch {index} is a {type(images).__name__}, not a floating-point tensor "
-                                   "of images. Give batches [batch, ...] or (images, labels) pairs.")
+            raise CalibrationError(
+                f"Calibrating: batch {index} is a {type(images).__name__}, not a floating-point tensor "
+                "of images. Give batches [batch, ...] or (images, labels) pairs."
+            )
         return images
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -51,4 +58,5 @@ class Calibration:
             if tuple(batch.shape[1:]) != input_shape:
                 raise CalibrationError(
                     f"Calibrating: batch {i} has images of shape {tuple(batch.shape[1:])}, the network takes "
-                    f"{input_shape}. Transform them as in training.")
+                    f"{input_shape}. Transform them as in training."
+                )

@@ -32,9 +32,15 @@ class Conversion:
     report: SupportReport
 
 
-def convert(model: nn.Module, method: Method | None = None, *, example: Tensor,
-            calibration: Tensor | Iterable[Any] | Calibration | None = None, v0: float = 0.0,
-            max_pool: Literal["gated", "average"] = "gated") -> Conversion:
+def convert(
+    model: nn.Module,
+    method: Method | None = None,
+    *,
+    example: Tensor,
+    calibration: Tensor | Iterable[Any] | Calibration | None = None,
+    v0: float = 0.0,
+    max_pool: Literal["gated", "average"] = "gated",
+) -> Conversion:
     """Turn a trained network into a spiking one. The model handed in is never changed.
 
     `method` gives the thresholds; without one, the trained thresholds of Rate Norm layers are taken. `calibration` are
@@ -49,14 +55,17 @@ def convert(model: nn.Module, method: Method | None = None, *, example: Tensor,
     return convert_graph(fold(graph.to("cpu")), Trained() if method is None else method, calibration, v0, report)
 
 
-def convert_graph(analog: Graph, method: Method, calibration: Calibration | None, v0: float,
-                  report: SupportReport) -> Conversion:
+def convert_graph(
+    analog: Graph, method: Method, calibration: Calibration | None, v0: float, report: SupportReport
+) -> Conversion:
     """The second half of `convert`, for a network that is lowered already: several methods can share the first half."""
     if not 0.0 <= v0 < 1.0:
         raise UsageError(f"Converting a network: v0 is {v0}; it is a fraction of the threshold and must lie in [0, 1).")
     if not sites(analog):
-        raise ConversionError("Converting a network: it has no activation that could become spiking neurons. Was its ReLU "
-                              "left out, or applied outside the module?")
+        raise ConversionError(
+            "Converting a network: it has no activation that could become spiking neurons. Was its ReLU "
+            "left out, or applied outside the module?"
+        )
     if calibration is not None:
         calibration.fit(analog.input_shape)
     scales = method.scales(analog, calibration)
@@ -84,8 +93,12 @@ def spiking(analog: Graph, scales: dict[str, SiteScale], v0: float = 0.0) -> Spi
 
 def with_start(net: SpikingNet, v0: float) -> SpikingNet:
     """The same network starting from another fraction of the threshold."""
-    return replace(net, nodes=tuple(
-        replace(n, op=replace(n.op, start=n.op.threshold * v0)) if isinstance(n.op, Fire) else n for n in net.nodes))
+    return replace(
+        net,
+        nodes=tuple(
+            replace(n, op=replace(n.op, start=n.op.threshold * v0)) if isinstance(n.op, Fire) else n for n in net.nodes
+        ),
+    )
 
 
 def normalise_weights(net: SpikingNet) -> SpikingNet:

@@ -5,8 +5,8 @@ BatchNorm arrives as an `Affine`, and so does the amplitude of a spike. Rules, a
     up       conv -> affine                 the conv's weight and bias take it
     merge    affine -> affine               one affine
     through  add -> affine                  every summand takes the scale, one of them the shift
-    down     affine -> conv, linear         the weight takes the scale (and the bias the shift, where no zero padding is)
-    past     affine -> pool, reshape, …     the scale moves behind
+    down     affine -> conv, linear         the weight takes the scale (and the bias the shift, where no zero padding
+    is) past     affine -> pool, reshape, …     the scale moves behind
     join     affine, … -> concat            one scale behind, channel by channel
 
 What is left over (a scale on a skip connection, a shift before zero padding) stays an `Affine`.
@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ratenorm.graph.net import Graph, Node
 from ratenorm.graph.ops import (
+    AdaptiveAvgPool,
     Add,
     Affine,
-    AdaptiveAvgPool,
     AvgPool,
     Concat,
     Conv,
@@ -150,8 +150,10 @@ def _rename(work: _Work, old: str, new: str) -> None:
     """A convolution that swallowed its BatchNorm keeps the convolution's name."""
     if old == work.output:
         return
-    work.nodes = [Node(new if n.name == old else n.name, n.op, tuple(new if i == old else i for i in n.inputs))
-                  for n in work.nodes]
+    work.nodes = [
+        Node(new if n.name == old else n.name, n.op, tuple(new if i == old else i for i in n.inputs))
+        for n in work.nodes
+    ]
     work.shapes[new] = work.shapes[old]
 
 
@@ -177,7 +179,8 @@ def _through_add(work: _Work) -> bool:
             continue
         inputs = tuple(
             work.insert_after(i, f"{i}.scaled", Affine(op.scale, op.shift if i == takers[0] else None), i)
-            for i in add.inputs)
+            for i in add.inputs
+        )
         work.put(node.name, add.op, inputs)
         # The scaled summands must stand before the sum, which now sits where the affine was: they do.
         work.drop(add.name)

@@ -108,8 +108,10 @@ class Lowering:
         if not report.convertible:
             return None, report
         if not isinstance(output, Ref):
-            raise ConversionError(f"Converting a network: it returns a {type(output).__name__}, and only one tensor that "
-                                  "depends on the input can be read out. Wrap it so that it returns its logits.")
+            raise ConversionError(
+                f"Converting a network: it returns a {type(output).__name__}, and only one tensor that "
+                "depends on the input can be read out. Wrap it so that it returns its logits."
+            )
         return Graph(tuple(self.nodes), output.name, input_shape), report
 
     def _lower(self, at: fx.Node) -> Any:
@@ -157,14 +159,17 @@ class Lowering:
         return isinstance(self.value(at), Tensor)
 
     def _check_batch(self, at: fx.Node) -> None:
-        for two, three in zip(_flatten([self.traced.values[0][at]]), _flatten([self.traced.values[1][at]]), strict=True):
+        for two, three in zip(
+            _flatten([self.traced.values[0][at]]), _flatten([self.traced.values[1][at]]), strict=True
+        ):
             if not (isinstance(two, Tensor) and isinstance(three, Tensor)):
                 continue
             if two.shape[:1] != (BATCHES[0],) or three.shape != (BATCHES[1], *two.shape[1:]):
                 raise Refused(
                     f"turns a batch of {BATCHES[0]} and of {BATCHES[1]} images into shapes {tuple(two.shape)} and "
                     f"{tuple(three.shape)}: it mixes or drops the batch dimension",
-                    "keep the batch as dimension 0 of every value, for example x.flatten(1) instead of x.flatten()")
+                    "keep the batch as dimension 0 of every value, for example x.flatten(1) instead of x.flatten()",
+                )
 
     def _name_calls(self) -> dict[fx.Node, str]:
         labels: dict[fx.Node, str] = {}

@@ -57,9 +57,10 @@ class ChannelMaximum:
 class ExactPercentile:
     """The percentile of `total` values, interpolated linearly between the two nearest ranks as numpy does. Exact.
 
-    Only the upper tail can matter, and how long it is follows from the number of values, which is known beforehand: so the
-    largest k values are kept, and nothing else. The order in which values arrive cannot change them. Memory is that of the
-    tail, 0.1 % of the values for the 99.9th percentile.
+    Only the upper tail can matter, and how long it is follows from the number of values, which is known beforehand:
+    so the
+    largest k values are kept, and nothing else. The order in which values arrive cannot change them. Memory is that
+    of the tail, 0.1 % of the values for the 99.9th percentile.
     """
 
     def __init__(self, percent: float, total: int) -> None:
@@ -114,10 +115,16 @@ def observe(graph: Graph, batches: Iterable[Tensor], make: Callable[[Node], Stat
         if isinstance(node.op, Activation):
             u = value
             if node.op.ceiling is not None:
-                u = value * node.op.ceiling if node.op.amplitude is None else value * (node.op.ceiling / node.op.amplitude)
+                u = (
+                    value * node.op.ceiling
+                    if node.op.amplitude is None
+                    else value * (node.op.ceiling / node.op.amplitude)
+                )
             if not torch.isfinite(u.sum()):
-                raise CalibrationError(f"Calibrating: activations at {node.name!r} are NaN or infinite. Check the images "
-                                       "and the transforms: they should be those of training.")
+                raise CalibrationError(
+                    f"Calibrating: activations at {node.name!r} are NaN or infinite. Check the images "
+                    "and the transforms: they should be those of training."
+                )
             found[node.name].update(u)
         return value
 

@@ -63,4 +63,5 @@ class SupportReport:
             lines = "\n".join(f"    {entry}" for entry in bad)
             raise ConversionError(
                 f"Converting a network: {len(bad)} of its operations cannot be turned into spikes, so nothing was "
-                f"converted.\n{lines}")
+                f"converted.\n{lines}"
+            )

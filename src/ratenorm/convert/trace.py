@@ -1,7 +1,7 @@
 """Tracing by torch.fx: one node for each call, so that one module called twice makes two populations.
 
-The trace is then run on an example with two batch sizes. That gives every shape and every number computed from shapes, and
-shows whether each value keeps the batch in front: what mixes images cannot be converted.
+The trace is then run on an example with two batch sizes. That gives every shape and every number computed from
+shapes, and shows whether each value keeps the batch in front: what mixes images cannot be converted.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
         raise ConversionError(
             f"Tracing {type(model).__name__}: torch.fx cannot follow its forward pass ({_first_line(error)}). The path "
             "through the network must not depend on values: replace `if x.sum() > 0` and loops over tensors by fixed "
-            "structure, or move them out of the module that is converted.") from error
+            "structure, or move them out of the module that is converted."
+        ) from error
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     required = [n for n in placeholders if not n.args]
     if len(required) != 1:
         raise ConversionError(
             f"Tracing {type(model).__name__}: its forward pass takes {len(required)} inputs "
-            f"({', '.join(n.name for n in required)}); a spiking network takes one. Wrap it in a module with one input.")
+            f"({', '.join(n.name for n in required)}); a spiking network takes one. Wrap it in a module with one input."
+        )
     return Traced(module, (_record(module, example, BATCHES[0]), _record(module, example, BATCHES[1])))
 
 
@@ -81,22 +83,31 @@ def _record(module: fx.GraphModule, example: Tensor, batch: int) -> dict[fx.Node
     except Exception as error:
         raise ConversionError(
             f"Running the network on a batch of {batch} copies of the example {tuple(example.shape[1:])} failed: "
-            f"{_first_line(error)}. Give an example of the shape the network was trained on, and no fixed batch size.") from error
+            f"{_first_line(error)}. Give an example of the shape the network was trained on, and no fixed batch size."
+        ) from error
     return recorder.values
 
 
 def _check_example(example: Tensor) -> None:
     if not isinstance(example, Tensor) or example.ndim < 2 or len(example) == 0 or not example.is_floating_point():
-        got = f"shape {tuple(example.shape)} of {example.dtype}" if isinstance(example, Tensor) else type(example).__name__
-        raise ConversionError(f"Tracing a network: the example is {got}; give a batch of at least one image, "
-                              "[batch, ...] of floating point, for example `example=x[:1]`.")
+        got = (
+            f"shape {tuple(example.shape)} of {example.dtype}"
+            if isinstance(example, Tensor)
+            else type(example).__name__
+        )
+        raise ConversionError(
+            f"Tracing a network: the example is {got}; give a batch of at least one image, "
+            "[batch, ...] of floating point, for example `example=x[:1]`."
+        )
 
 
 def _check_weights(model: nn.Module) -> None:
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         if value.is_floating_point() and not torch.isfinite(value).all():
-            raise ConversionError(f"Tracing a network: {name!r} holds NaN or infinity. The network is broken before "
-                                  "conversion: load an earlier checkpoint.")
+            raise ConversionError(
+                f"Tracing a network: {name!r} holds NaN or infinity. The network is broken before "
+                "conversion: load an earlier checkpoint."
+            )
 
 
 def _first_line(error: Exception) -> str:

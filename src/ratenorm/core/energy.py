@@ -1,6 +1,7 @@
 """What inference costs: the paper's power model, and operations priced by the energy of 45 nm logic.
 
-The paper (section 3.4) counts spikes: P = spikes / 1 ms * alpha. Its 0.265 is a ratio of the spikes fired up to the step
+The paper (section 3.4) counts spikes: P = spikes / 1 ms * alpha. Its 0.265 is a ratio of the spikes fired up to the
+step
 where a target accuracy is reached. The field counts synaptic operations: every spike is added once for each synapse it
 travels over (0.9 pJ), an analog operation is a multiply-accumulate (4.6 pJ). Both constants are of one source
 (Horowitz, ISSCC 2014: 32-bit float add, and multiply + add); never mix them with another's.

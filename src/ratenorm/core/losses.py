@@ -21,7 +21,8 @@ def omega(rates: Tensor) -> Tensor:
     """Omega = |r|_1 / |r|_2^2 over all rates of a layer and a batch.
 
     Taken over the whole batch it is mean(r) / mean(r^2): it depends on the distribution of the rates alone, not on the
-    batch size or the width of the layer. A layer in which nothing fires has no Omega; infinity says that it never answers.
+    batch size or the width of the layer. A layer in which nothing fires has no Omega; infinity says that it never
+    answers.
     """
     total, power = rates.abs().sum(), rates.square().sum()
     return torch.where(power > 0, total / power.clamp_min(torch.finfo(power.dtype).tiny), torch.inf)

@@ -1,7 +1,8 @@
 """The dense engine: torch, any device, every operation of the graph as it is written. The reference for all others.
 
 Eq. 3 has no delay between layers: at step t a layer sees the spikes of step t of the layer before. A layer may
-therefore be run over a chunk of steps before the next one starts; chunk = 1 is step by step, chunk = T layer by layer, and
+therefore be run over a chunk of steps before the next one starts; chunk = 1 is step by step, chunk = T layer by
+layer, and
 the results are the same. A chunk is stacked into the batch dimension, [S * B, …], so memory depends on the chunk and
 not on T. What no spike can reach (the first layer under constant coding) is computed once.
 """
@@ -50,8 +51,16 @@ class _Relay:
 class DenseSimulation:
     """A running simulation: call `advance` for more steps, `result` for what happened so far."""
 
-    def __init__(self, net: SpikingNet, x: Tensor, coding: Coding | None = None, *, fit: bool = False,
-                 first_spikes: bool = False, first_image: int = 0) -> None:
+    def __init__(
+        self,
+        net: SpikingNet,
+        x: Tensor,
+        coding: Coding | None = None,
+        *,
+        fit: bool = False,
+        first_spikes: bool = False,
+        first_image: int = 0,
+    ) -> None:
         check_input(net, x)
         self.net = net
         self.x = x.to(net.device)
@@ -69,8 +78,13 @@ class DenseSimulation:
             shape = (batch, *net.shapes[node.name])
             start = node.op.start.to(self.x.dtype).expand(shape).clone()
             self.populations[node.name] = _Population(
-                node, start, torch.zeros_like(start), paths[node.name].to(net.device), targets.get(node.name),
-                torch.zeros_like(start, dtype=torch.int32) if first_spikes else None)
+                node,
+                start,
+                torch.zeros_like(start),
+                paths[node.name].to(net.device),
+                targets.get(node.name),
+                torch.zeros_like(start, dtype=torch.int32) if first_spikes else None,
+            )
         self.relays = {n.name: _Relay(n, paths[n.name].to(net.device)) for n in net.nodes if isinstance(n.op, MaxPool)}
         self.static = net.static if isinstance(self.coding, Constant) else frozenset()
         self.still = self._static_values()
@@ -80,10 +94,12 @@ class DenseSimulation:
         values: dict[str, Tensor] = {}
         for node in self.net.nodes:
             if node.name in self.static:
-                values[node.name] = (self.x if isinstance(node.op, Input)
-                                     else node.op(*(values[i] for i in node.inputs)))
-        return {name: value for name, value in values.items()
-                if name == self.net.output or any(r.name not in self.static for r in self.net.readers[name])}
+                values[node.name] = self.x if isinstance(node.op, Input) else node.op(*(values[i] for i in node.inputs))
+        return {
+            name: value
+            for name, value in values.items()
+            if name == self.net.output or any(r.name not in self.static for r in self.net.readers[name])
+        }
 
     @torch.no_grad()
     def advance(self, steps: int) -> Tensor:
@@ -161,10 +177,17 @@ class DenseSimulation:
         """What happened so far."""
         layers = tuple(
             LayerActivity(
-                name=name, neurons=self.net.neurons[name], counts=pop.counts, spikes=torch.stack(pop.spikes),
-                synaptic_ops=torch.stack(pop.synaptic_ops), potential=pop.potential,
-                fit=_fit(pop), first_spike=pop.first_spike)
-            for name, pop in self.populations.items())
+                name=name,
+                neurons=self.net.neurons[name],
+                counts=pop.counts,
+                spikes=torch.stack(pop.spikes),
+                synaptic_ops=torch.stack(pop.synaptic_ops),
+                potential=pop.potential,
+                fit=_fit(pop),
+                first_spike=pop.first_spike,
+            )
+            for name, pop in self.populations.items()
+        )
         relays = tuple((name, torch.stack(relay.synaptic_ops)) for name, relay in self.relays.items())
         return SimResult(torch.cat(self.logits), layers, relays, "dense")
 

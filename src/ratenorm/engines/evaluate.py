@@ -1,4 +1,6 @@
-"""`evaluate`: a spiking network over a labelled set, batch by batch, in constant memory. Every figure is a sum over images."""
+"""`evaluate`: a spiking network over a labelled set, batch by batch, in constant memory. Every figure is a sum
+over images.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,11 @@ class LayerTotals:
         self.negative += int((layer.potential < 0).sum())
         if layer.fit is not None:
             old = self.fit
-            self.fit = layer.fit if old is None else Fit(
-                old.error + layer.fit.error, old.total + layer.fit.total, old.power + layer.fit.power)
+            self.fit = (
+                layer.fit
+                if old is None
+                else Fit(old.error + layer.fit.error, old.total + layer.fit.total, old.power + layer.fit.power)
+            )
 
 
 @dataclass
@@ -90,9 +95,15 @@ class Evaluation:
             self.relay_ops = torch.zeros(self.steps, dtype=torch.float64)
             self.engine = result.engine
             self.layers = [
-                LayerTotals(layer.name, layer.neurons, torch.zeros(self.steps, dtype=torch.float64),
-                            torch.zeros(self.steps, dtype=torch.float64), torch.zeros(BINS, dtype=torch.int64))
-                for layer in result.layers]
+                LayerTotals(
+                    layer.name,
+                    layer.neurons,
+                    torch.zeros(self.steps, dtype=torch.float64),
+                    torch.zeros(self.steps, dtype=torch.float64),
+                    torch.zeros(BINS, dtype=torch.int64),
+                )
+                for layer in result.layers
+            ]
         for totals, layer in zip(self.layers, result.layers, strict=True):
             totals.add(layer, self.steps)
         for _, ops in result.relays:
@@ -102,9 +113,16 @@ class Evaluation:
         self.analog_correct += int((analog.argmax(-1).cpu() == labels.cpu()).sum())
 
 
-def evaluate(net: SpikingNet, batches: Iterable[tuple[Tensor, Tensor]], steps: int, *, engine: EngineName = "auto",
-             coding: Coding | None = None, fit_images: int | None = None,
-             progress: Callable[[Evaluation], None] | None = None) -> Evaluation:
+def evaluate(
+    net: SpikingNet,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    steps: int,
+    *,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    fit_images: int | None = None,
+    progress: Callable[[Evaluation], None] | None = None,
+) -> Evaluation:
     """Accuracy after every step, spikes, synaptic operations and K curves over (images, labels) batches.
 
     `fit_images` bounds the images on which K is measured (it compares every neuron at every step); None means all.

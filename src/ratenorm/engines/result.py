@@ -86,5 +86,7 @@ class SimResult:
         batch = self.logits.shape[1]
         neurons = sum(layer.neurons for layer in self.layers)
         per_neuron = float(self.spikes_per_step.sum()) / max(1, neurons * batch)
-        return (f"{batch} images, {self.steps} steps on the {self.engine} engine: {per_neuron:.2f} spikes per neuron, "
-                f"{float(self.synaptic_ops.sum()) / batch:.3g} synaptic operations an image")
+        return (
+            f"{batch} images, {self.steps} steps on the {self.engine} engine: {per_neuron:.2f} spikes per neuron, "
+            f"{float(self.synaptic_ops.sum()) / batch:.3g} synaptic operations an image"
+        )

@@ -1,8 +1,8 @@
 """How many synapses a spike travels over before it reaches the next population or the output.
 
 Between populations everything is affine. With every weight 1 (`Op.paths`), the current of all next neurons, summed, is
-a linear function of the spikes; its gradient is the number of paths from each neuron, borders, strides, groups, skips and
-all. A synaptic operation is one spike on one path.
+a linear function of the spikes; its gradient is the number of paths from each neuron, borders, strides, groups, skips
+and all. A synaptic operation is one spike on one path.
 """
 
 from __future__ import annotations
@@ -38,5 +38,7 @@ def count_paths(net: SpikingNet) -> Mapping[str, Tensor]:
     if not total.requires_grad:
         return {name: torch.zeros_like(s[0]) for name, s in sources.items()}
     grads = torch.autograd.grad(total, list(sources.values()), allow_unused=True)
-    return {name: torch.zeros_like(s[0]).detach() if g is None else g[0]
-            for (name, s), g in zip(sources.items(), grads, strict=True)}
+    return {
+        name: torch.zeros_like(s[0]).detach() if g is None else g[0]
+        for (name, s), g in zip(sources.items(), grads, strict=True)
+    }

@@ -39,10 +39,14 @@ class Graph:
             if node.name in seen:
                 raise ConversionError(f"Building a graph: two nodes are called {node.name!r}; names must differ.")
             if missing := [i for i in node.inputs if i not in seen]:
-                raise ConversionError(f"Building a graph: node {node.name!r} reads {missing}, which no earlier node gives.")
+                raise ConversionError(
+                    f"Building a graph: node {node.name!r} reads {missing}, which no earlier node gives."
+                )
             if node.op.arity is not None and node.op.arity != len(node.inputs):
-                raise ConversionError(f"Building a graph: node {node.name!r} ({node.op.kind}) has {len(node.inputs)} "
-                                      f"inputs, it takes {node.op.arity}.")
+                raise ConversionError(
+                    f"Building a graph: node {node.name!r} ({node.op.kind}) has {len(node.inputs)} "
+                    f"inputs, it takes {node.op.arity}."
+                )
             seen.add(node.name)
         if not self.nodes or not isinstance(self.nodes[0].op, Input):
             raise ConversionError("Building a graph: the first node must be the input.")
@@ -112,9 +116,13 @@ class Graph:
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The same graph with every tensor replaced."""
-        return replace(self, nodes=tuple(
-            replace(node, op=replace(node.op, **{k: change(t) for k, t in node.op.tensors().items()}))
-            for node in self.nodes))
+        return replace(
+            self,
+            nodes=tuple(
+                replace(node, op=replace(node.op, **{k: change(t) for k, t in node.op.tensors().items()}))
+                for node in self.nodes
+            ),
+        )
 
     def to(self, target: torch.device | str | torch.dtype) -> Self:
         """A copy on another device, or of another precision."""
@@ -156,7 +164,8 @@ class SpikingNet(Graph):
                 if bad.any():
                     raise ConversionError(
                         f"Building a SpikingNet: population {node.name!r} has threshold "
-                        f"{float(node.op.threshold[bad][0])}; thresholds must be positive and finite.")
+                        f"{float(node.op.threshold[bad][0])}; thresholds must be positive and finite."
+                    )
 
     @cached_property
     def populations(self) -> tuple[Node, ...]:
@@ -214,4 +223,5 @@ def check_input(graph: Graph, x: Tensor) -> None:
     if tuple(x.shape[1:]) != graph.input_shape or not x.is_floating_point():
         raise SimulationError(
             f"Running a network: the batch has shape {tuple(x.shape)} and type {x.dtype}; the network takes "
-            f"[batch, {', '.join(map(str, graph.input_shape))}] of floating point. Reshape or convert the images.")
+            f"[batch, {', '.join(map(str, graph.input_shape))}] of floating point. Reshape or convert the images."
+        )

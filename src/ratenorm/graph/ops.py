@@ -4,8 +4,8 @@ Every operation takes tensors whose first dimension is a batch and treats each e
 stacked into the batch. All but `Activation`, `Fire` and `MaxPool` are affine: between two populations of neurons the
 current is an affine function of the spikes.
 
-`paths` is the same operation with every weight 1 and every offset 0. Its adjoint counts the synapses that a spike travels
-over, borders included (see graph/fanout.py).
+`paths` is the same operation with every weight 1 and every offset 0. Its adjoint counts the synapses that a spike
+travels over, borders included (see graph/fanout.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class Op:
 
     def settings(self) -> dict[str, object]:
         """What is not a tensor, ready for JSON. An absent tensor (None) is left out."""
-        return {f.name: v for f in fields(self)
-                if not isinstance(v := getattr(self, f.name), Tensor) and v is not None}
+        return {f.name: v for f in fields(self) if not isinstance(v := getattr(self, f.name), Tensor) and v is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,9 @@ class Input(Op):
 
 @dataclass(frozen=True, eq=False)
 class Conv(Op):
-    """y = weight * x + bias, over one or two dimensions of space. `padding` is (left, right[, top, bottom]) as F.pad's."""
+    """y = weight * x + bias, over one or two dimensions of space. `padding` is (left, right[, top, bottom]) as
+    F.pad's.
+    """
 
     weight: Tensor  # [C_out, C_in / groups, kH, kW] or [C_out, C_in / groups, k]
     bias: Tensor | None
@@ -165,8 +166,8 @@ class MaxPool(Op):
     """y(t) = M(t) - M(t-1), with M(t) the maximum over each window of what its inputs have accumulated until t.
 
     A spike passes if, and only if, it raises the largest count of its window. The spikes passed so far are therefore
-    exactly the largest count, and the rate is the maximum of the rates at every t: a maximum of the spikes themselves would
-    be a logical or, and too large. Binary in, binary out. `__call__` is the analog meaning, torch's max_pool.
+    exactly the largest count, and the rate is the maximum of the rates at every t: a maximum of the spikes themselves
+    would be a logical or, and too large. Binary in, binary out. `__call__` is the analog meaning, torch's max_pool.
     """
 
     kernel: tuple[int, ...]
@@ -185,8 +186,10 @@ class MaxPool(Op):
         x, space = inputs[0], len(self.kernel)
         ones = x.new_ones(x.shape[1], 1, *self.kernel)
         windows = self(x.detach()).shape[-space:]
-        reach = [(o - 1) * s + d * (k - 1) + 1
-                 for o, s, d, k in zip(windows, self.stride, self.dilation, self.kernel, strict=True)]
+        reach = [
+            (o - 1) * s + d * (k - 1) + 1
+            for o, s, d, k in zip(windows, self.stride, self.dilation, self.kernel, strict=True)
+        ]
         pads: list[int] = []
         for need, size, pad in zip(reach[::-1], x.shape[: -space - 1 : -1], self.padding[::-1], strict=True):
             pads += [pad, need - size - pad]  # ceil_mode reaches past the border; a short reach crops
@@ -298,6 +301,21 @@ class Fire(Op):
 
 KINDS: dict[str, type[Op]] = {
     op.kind: op
-    for op in (Input, Conv, Linear, Affine, AvgPool, AdaptiveAvgPool, MaxPool, Upsample, Reshape, Permute, Slice, Add,
-               Concat, Activation, Fire)
+    for op in (
+        Input,
+        Conv,
+        Linear,
+        Affine,
+        AvgPool,
+        AdaptiveAvgPool,
+        MaxPool,
+        Upsample,
+        Reshape,
+        Permute,
+        Slice,
+        Add,
+        Concat,
+        Activation,
+        Fire,
+    )
 }

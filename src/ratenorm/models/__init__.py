@@ -16,8 +16,22 @@ from ratenorm.models.preact_resnet import PreActBlock, PreActResNet
 from ratenorm.models.vgg import VGG
 
 __all__ = [
-    "CNN7", "VGG", "AlexNet", "PreActBlock", "PreActResNet", "alexnet", "build", "cnn7", "names", "preact_resnet18",
-    "preact_resnet20", "preact_resnet34", "vgg11", "vgg13", "vgg16", "vgg19",
+    "CNN7",
+    "VGG",
+    "AlexNet",
+    "PreActBlock",
+    "PreActResNet",
+    "alexnet",
+    "build",
+    "cnn7",
+    "names",
+    "preact_resnet18",
+    "preact_resnet20",
+    "preact_resnet34",
+    "vgg11",
+    "vgg13",
+    "vgg16",
+    "vgg19",
 ]
 
 

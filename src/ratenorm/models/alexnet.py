@@ -13,15 +13,20 @@ class AlexNet(nn.Module):
     def __init__(self, activation: Activation, num_classes: int = 10, channels: int = 1, hidden: int = 512) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            conv_bn_act(channels, 64, activation), nn.AvgPool2d(2),  # 28 -> 14
-            conv_bn_act(64, 192, activation), nn.AvgPool2d(2),  # 14 -> 7
+            conv_bn_act(channels, 64, activation),
+            nn.AvgPool2d(2),  # 28 -> 14
+            conv_bn_act(64, 192, activation),
+            nn.AvgPool2d(2),  # 14 -> 7
             conv_bn_act(192, 384, activation),
             conv_bn_act(384, 256, activation),
-            conv_bn_act(256, 256, activation), nn.AvgPool2d(2),  # 7 -> 3
+            conv_bn_act(256, 256, activation),
+            nn.AvgPool2d(2),  # 7 -> 3
         )
         self.classifier = nn.Sequential(
-            nn.Linear(256 * 9, hidden), activation(),
-            nn.Linear(hidden, hidden), activation(),
+            nn.Linear(256 * 9, hidden),
+            activation(),
+            nn.Linear(hidden, hidden),
+            activation(),
             nn.Linear(hidden, num_classes),
         )
         initialise_(self)

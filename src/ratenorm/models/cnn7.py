@@ -13,9 +13,12 @@ class CNN7(nn.Module):
     def __init__(self, activation: Activation, num_classes: int = 10, channels: int = 1, width: int = 32) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            conv_bn_act(channels, width, activation), nn.AvgPool2d(2),  # 28 -> 14
-            conv_bn_act(width, width, activation), nn.AvgPool2d(2),  # 14 -> 7
-            conv_bn_act(width, width, activation), nn.AvgPool2d(2),  # 7 -> 3
+            conv_bn_act(channels, width, activation),
+            nn.AvgPool2d(2),  # 28 -> 14
+            conv_bn_act(width, width, activation),
+            nn.AvgPool2d(2),  # 14 -> 7
+            conv_bn_act(width, width, activation),
+            nn.AvgPool2d(2),  # 7 -> 3
         )
         self.classifier = nn.Linear(width * 9, num_classes)
         initialise_(self)

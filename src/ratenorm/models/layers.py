@@ -22,7 +22,8 @@ def initialise_(model: nn.Module) -> None:
     """Kaiming's initialisation for what a rectifier follows, drawn from torch's global generator."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out" if isinstance(module, nn.Conv2d) else "fan_in",
-                                    nonlinearity="relu")
+            nn.init.kaiming_normal_(
+                module.weight, mode="fan_out" if isinstance(module, nn.Conv2d) else "fan_in", nonlinearity="relu"
+            )
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -1,6 +1,7 @@
 """PreActResNet (He et al. 2016): BatchNorm - activation - convolution, twice a block.
 
-The shortcut starts behind the block's first activation, so that in the spiking network only spikes travel between layers.
+The shortcut starts behind the block's first activation, so that in the spiking network only spikes travel between
+layers.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ class PreActBlock(nn.Module):
 class PreActResNet(nn.Module):
     """A first convolution, stages of blocks, BatchNorm - activation - global average pooling - linear."""
 
-    def __init__(self, blocks: Sequence[int], widths: Sequence[int], activation: Activation, num_classes: int = 10,
-                 channels: int = 3) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[int],
+        widths: Sequence[int],
+        activation: Activation,
+        num_classes: int = 10,
+        channels: int = 3,
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         stages: list[nn.Module] = []

@@ -18,8 +18,9 @@ PLANS: dict[int, list[int | str]] = {
 class VGG(nn.Module):
     """VGG of the given depth. `hidden` is the width of the linear layers: 512 here, 4096 in the original."""
 
-    def __init__(self, depth: int, activation: Activation, num_classes: int = 10, channels: int = 3,
-                 hidden: int = 512) -> None:
+    def __init__(
+        self, depth: int, activation: Activation, num_classes: int = 10, channels: int = 3, hidden: int = 512
+    ) -> None:
         super().__init__()
         blocks: list[nn.Module] = []
         width = channels
@@ -31,8 +32,10 @@ class VGG(nn.Module):
                 blocks.append(nn.AvgPool2d(2))
         self.features = nn.Sequential(*blocks)
         self.classifier = nn.Sequential(
-            nn.Linear(512, hidden), activation(),
-            nn.Linear(hidden, hidden), activation(),
+            nn.Linear(512, hidden),
+            activation(),
+            nn.Linear(hidden, hidden),
+            activation(),
             nn.Linear(hidden, num_classes),
         )
         initialise_(self)

@@ -8,9 +8,16 @@ from ratenorm.convert.handlers import activations, combine, layers, pools, shape
 from ratenorm.convert.lower import Handler, ModuleHandler
 
 MODULES: dict[type, ModuleHandler] = {
-    **activations.MODULES, **layers.MODULES, **pools.MODULES, **shapes.MODULES,
+    **activations.MODULES,
+    **layers.MODULES,
+    **pools.MODULES,
+    **shapes.MODULES,
 }
 FUNCTIONS: dict[Any, Handler] = {
-    **activations.FUNCTIONS, **layers.FUNCTIONS, **pools.FUNCTIONS, **shapes.FUNCTIONS, **combine.FUNCTIONS,
+    **activations.FUNCTIONS,
+    **layers.FUNCTIONS,
+    **pools.FUNCTIONS,
+    **shapes.FUNCTIONS,
+    **combine.FUNCTIONS,
 }
 METHODS: dict[Any, Handler] = {**activations.METHODS, **shapes.METHODS, **combine.METHODS, **pools.METHODS}

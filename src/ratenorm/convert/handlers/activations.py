@@ -21,8 +21,10 @@ def _relu(lo: Lowering, at: fx.Node, x: Any) -> Ref:
 def _clip(lo: Lowering, at: fx.Node, x: Any, low: Any, high: Any) -> Ref:
     """max(min(x, high), low). Only low = 0 is a firing rate."""
     if isinstance(low, torch.Tensor) or isinstance(high, torch.Tensor) or low is None or float(low) != 0.0:
-        raise Refused(f"clips to [{low}, {high}]; a firing rate starts at 0",
-                      "clip from 0, for example nn.Hardtanh(0, c), nn.ReLU6 or ratenorm.RateNorm")
+        raise Refused(
+            f"clips to [{low}, {high}]; a firing rate starts at 0",
+            "clip from 0, for example nn.Hardtanh(0, c), nn.ReLU6 or ratenorm.RateNorm",
+        )
     if high is None or high == float("inf"):
         return _relu(lo, at, x)
     if not float(high) > 0.0:
@@ -62,15 +64,27 @@ MODULES: dict[type, ModuleHandler] = {
 _plain_relu: Handler = lambda lo, at, args, kwargs: _relu(lo, at, args[0] if args else kwargs["input"])  # noqa: E731
 
 FUNCTIONS: dict[Any, Handler] = {
-    F.relu: _plain_relu, torch.relu: _plain_relu, torch.relu_: _plain_relu, F.relu_: _plain_relu,
+    F.relu: _plain_relu,
+    torch.relu: _plain_relu,
+    torch.relu_: _plain_relu,
+    F.relu_: _plain_relu,
     F.relu6: lambda lo, at, args, kwargs: _clip(lo, at, args[0], 0.0, 6.0),
-    F.hardtanh: _hardtanh, F.hardtanh_: _hardtanh,
-    torch.clamp: _clamp, torch.clamp_: _clamp, torch.clip: _clamp, torch.clip_: _clamp,
+    F.hardtanh: _hardtanh,
+    F.hardtanh_: _hardtanh,
+    torch.clamp: _clamp,
+    torch.clamp_: _clamp,
+    torch.clip: _clamp,
+    torch.clip_: _clamp,
     torch.clamp_min: _clamp_min,
 }
 
 METHODS: dict[Any, Handler] = {
-    "relu": _plain_relu, "relu_": _plain_relu,
-    "clamp": _clamp, "clamp_": _clamp, "clip": _clamp, "clip_": _clamp,
-    "clamp_min": _clamp_min, "clamp_min_": _clamp_min,
+    "relu": _plain_relu,
+    "relu_": _plain_relu,
+    "clamp": _clamp,
+    "clamp_": _clamp,
+    "clip": _clamp,
+    "clip_": _clamp,
+    "clamp_min": _clamp_min,
+    "clamp_min_": _clamp_min,
 }

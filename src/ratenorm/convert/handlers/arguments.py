@@ -29,6 +29,8 @@ def per_dimension(value: Any, dimensions: int) -> tuple[int, ...]:
 def the_input(value: Any) -> Ref:
     """The one operand that depends on the network's input."""
     if not isinstance(value, Ref):
-        raise Refused("applies a fixed tensor to something else than the network's values",
-                      "compute constants outside the forward pass")
+        raise Refused(
+            "applies a fixed tensor to something else than the network's values",
+            "compute constants outside the forward pass",
+        )
     return value

@@ -19,8 +19,10 @@ def _constant(lo: Lowering, at: fx.Node, value: Any) -> Tensor:
     ndim = lo.value(at).ndim
     if fixed.ndim == ndim:
         if fixed.shape[0] != 1:
-            raise Refused(f"combines with a constant of shape {tuple(fixed.shape)}, one for each image of a batch",
-                          "use a constant that is the same for every image")
+            raise Refused(
+                f"combines with a constant of shape {tuple(fixed.shape)}, one for each image of a batch",
+                "use a constant that is the same for every image",
+            )
         fixed = fixed.squeeze(0)
     if not torch.isfinite(fixed).all():
         raise Refused("combines with a constant that is NaN or infinite", "use finite constants")
@@ -73,7 +75,9 @@ def _concat(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, 
     a = bind(args, kwargs, tensors=REQUIRED, dim=kwargs.get("axis", 0))
     parts, dim = tuple(a["tensors"]), int(a["dim"]) % lo.value(at).ndim
     if dim == 0 or not all(isinstance(p, Ref) for p in parts):
-        raise Refused("concatenates along the batch or with constants", "concatenate values of the network along channels")
+        raise Refused(
+            "concatenates along the batch or with constants", "concatenate values of the network along channels"
+        )
     lo.note(at, "layer", f"concatenation of {len(parts)} along dimension {dim}")
     return lo.emit(at, Concat(dim), *parts)
 
@@ -83,15 +87,34 @@ def _negate(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 FUNCTIONS: dict[Any, Handler] = {
-    operator.add: _add, operator.iadd: _add, torch.add: _add,
-    operator.sub: _subtract, operator.isub: _subtract, torch.sub: _subtract,
-    operator.mul: _multiply, operator.imul: _multiply, torch.mul: _multiply,
-    operator.truediv: _divide, operator.itruediv: _divide, torch.div: _divide, torch.true_divide: _divide,
-    operator.neg: _negate, torch.neg: _negate,
-    torch.cat: _concat, torch.concat: _concat, torch.concatenate: _concat,
+    operator.add: _add,
+    operator.iadd: _add,
+    torch.add: _add,
+    operator.sub: _subtract,
+    operator.isub: _subtract,
+    torch.sub: _subtract,
+    operator.mul: _multiply,
+    operator.imul: _multiply,
+    torch.mul: _multiply,
+    operator.truediv: _divide,
+    operator.itruediv: _divide,
+    torch.div: _divide,
+    torch.true_divide: _divide,
+    operator.neg: _negate,
+    torch.neg: _negate,
+    torch.cat: _concat,
+    torch.concat: _concat,
+    torch.concatenate: _concat,
 }
 
 METHODS: dict[Any, Handler] = {
-    "add": _add, "add_": _add, "sub": _subtract, "sub_": _subtract, "mul": _multiply, "mul_": _multiply,
-    "div": _divide, "div_": _divide, "neg": _negate,
+    "add": _add,
+    "add_": _add,
+    "sub": _subtract,
+    "sub_": _subtract,
+    "mul": _multiply,
+    "mul_": _multiply,
+    "div": _divide,
+    "div_": _divide,
+    "neg": _negate,
 }

@@ -19,15 +19,32 @@ def _fixed(value: Any, what: str) -> Tensor:
     return value.detach().clone()
 
 
-def _conv(lo: Lowering, at: fx.Node, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
-          mode: str = "zeros") -> Ref:
+def _conv(
+    lo: Lowering,
+    at: fx.Node,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    mode: str = "zeros",
+) -> Ref:
     weight = _fixed(weight, "weight")
     space = weight.ndim - 2
     dilation = per_dimension(dilation, space)
     sides = _sides(padding, dilation, tuple(weight.shape[2:]))
     bias = None if bias is None else _fixed(bias, "bias")
-    op = Conv(weight, bias, per_dimension(stride, space), sides, dilation, int(groups),
-              "constant" if mode == "zeros" else mode)
+    op = Conv(
+        weight,
+        bias,
+        per_dimension(stride, space),
+        sides,
+        dilation,
+        int(groups),
+        "constant" if mode == "zeros" else mode,
+    )
     lo.note(at, "layer", f"convolution {tuple(weight.shape)}")
     return lo.emit(at, op, the_input(x))
 
@@ -85,8 +102,18 @@ def _batch_norm_module(lo: Lowering, at: fx.Node, m: Any, args: tuple[Any, ...])
 
 
 def _batch_norm_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    a = bind(args, kwargs, input=REQUIRED, running_mean=None, running_var=None, weight=None, bias=None, training=False,
-             momentum=0.1, eps=1e-5)
+    a = bind(
+        args,
+        kwargs,
+        input=REQUIRED,
+        running_mean=None,
+        running_var=None,
+        weight=None,
+        bias=None,
+        training=False,
+        momentum=0.1,
+        eps=1e-5,
+    )
     if a["training"]:
         raise Refused("is a BatchNorm in training mode", "pass training=self.training and convert in evaluation mode")
     return _batch_norm(lo, at, a["input"], a["running_mean"], a["running_var"], a["weight"], a["bias"], a["eps"])
@@ -125,10 +152,16 @@ def _pad_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict
 _ignored: ModuleHandler = lambda lo, at, m, args: _nothing(lo, at, args[0])  # noqa: E731
 
 MODULES: dict[type, ModuleHandler] = {
-    nn.Conv1d: _conv_module, nn.Conv2d: _conv_module,
+    nn.Conv1d: _conv_module,
+    nn.Conv2d: _conv_module,
     nn.Linear: lambda lo, at, m, args: _linear(lo, at, args[0], m.weight, m.bias),
-    nn.BatchNorm1d: _batch_norm_module, nn.BatchNorm2d: _batch_norm_module, nn.SyncBatchNorm: _batch_norm_module,
-    nn.Dropout: _ignored, nn.Dropout1d: _ignored, nn.Dropout2d: _ignored, nn.AlphaDropout: _ignored,
+    nn.BatchNorm1d: _batch_norm_module,
+    nn.BatchNorm2d: _batch_norm_module,
+    nn.SyncBatchNorm: _batch_norm_module,
+    nn.Dropout: _ignored,
+    nn.Dropout1d: _ignored,
+    nn.Dropout2d: _ignored,
+    nn.AlphaDropout: _ignored,
     nn.Identity: _ignored,
     nn.ZeroPad1d: lambda lo, at, m, args: _pad(lo, at, args[0], m.padding, "constant", 0),
     nn.ZeroPad2d: lambda lo, at, m, args: _pad(lo, at, args[0], m.padding, "constant", 0),
@@ -137,7 +170,13 @@ MODULES: dict[type, ModuleHandler] = {
 }
 
 FUNCTIONS: dict[Any, Handler] = {
-    F.conv1d: _conv_function, F.conv2d: _conv_function, torch.conv1d: _conv_function, torch.conv2d: _conv_function,
-    F.linear: _linear_function, F.batch_norm: _batch_norm_function,
-    F.dropout: _dropout_function, F.dropout2d: _dropout_function, F.pad: _pad_function,
+    F.conv1d: _conv_function,
+    F.conv2d: _conv_function,
+    torch.conv1d: _conv_function,
+    torch.conv2d: _conv_function,
+    F.linear: _linear_function,
+    F.batch_norm: _batch_norm_function,
+    F.dropout: _dropout_function,
+    F.dropout2d: _dropout_function,
+    F.pad: _pad_function,
 }

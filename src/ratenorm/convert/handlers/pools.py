@@ -13,8 +13,17 @@ from ratenorm.convert.lower import Handler, Lowering, ModuleHandler, Ref, Refuse
 from ratenorm.graph.ops import AdaptiveAvgPool, AvgPool, MaxPool, Permute, Reshape, Upsample
 
 
-def _average(lo: Lowering, at: fx.Node, x: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
-             count_include_pad: bool, divisor: Any = None) -> Ref:
+def _average(
+    lo: Lowering,
+    at: fx.Node,
+    x: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: Any = None,
+) -> Ref:
     ref = the_input(x)
     space = len(ref.features) - 1
     if divisor is not None:
@@ -26,10 +35,28 @@ def _average(lo: Lowering, at: fx.Node, x: Any, kernel: Any, stride: Any, paddin
 
 
 def _average_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    a = bind(args, kwargs, input=REQUIRED, kernel_size=REQUIRED, stride=None, padding=0, ceil_mode=False,
-             count_include_pad=True, divisor_override=None)
-    return _average(lo, at, a["input"], a["kernel_size"], a["stride"], a["padding"], a["ceil_mode"],
-                    a["count_include_pad"], a["divisor_override"])
+    a = bind(
+        args,
+        kwargs,
+        input=REQUIRED,
+        kernel_size=REQUIRED,
+        stride=None,
+        padding=0,
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
+    )
+    return _average(
+        lo,
+        at,
+        a["input"],
+        a["kernel_size"],
+        a["stride"],
+        a["padding"],
+        a["ceil_mode"],
+        a["count_include_pad"],
+        a["divisor_override"],
+    )
 
 
 def _adaptive(lo: Lowering, at: fx.Node, x: Any) -> Ref:
@@ -47,8 +74,17 @@ def _adaptive_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs:
     return _adaptive(lo, at, bind(args, kwargs, input=REQUIRED)["input"])
 
 
-def _maximum(lo: Lowering, at: fx.Node, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
-             return_indices: bool) -> Ref:
+def _maximum(
+    lo: Lowering,
+    at: fx.Node,
+    x: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Ref:
     ref = the_input(x)
     if return_indices:
         raise Refused("returns the indices of max-pooling", "use return_indices=False; unpooling has no spiking form")
@@ -66,8 +102,17 @@ def _maximum(lo: Lowering, at: fx.Node, x: Any, kernel: Any, stride: Any, paddin
 
 
 def _maximum_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    a = bind(args, kwargs, input=REQUIRED, kernel_size=REQUIRED, stride=None, padding=0, dilation=1, ceil_mode=False,
-             return_indices=False)
+    a = bind(
+        args,
+        kwargs,
+        input=REQUIRED,
+        kernel_size=REQUIRED,
+        stride=None,
+        padding=0,
+        dilation=1,
+        ceil_mode=False,
+        return_indices=False,
+    )
     return _maximum(lo, at, *a.values())
 
 
@@ -111,26 +156,44 @@ def _interpolate(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[
 
 
 _average_module: ModuleHandler = lambda lo, at, m, args: _average(  # noqa: E731
-    lo, at, args[0], m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
-    getattr(m, "divisor_override", None))
+    lo,
+    at,
+    args[0],
+    m.kernel_size,
+    m.stride,
+    m.padding,
+    m.ceil_mode,
+    m.count_include_pad,
+    getattr(m, "divisor_override", None),
+)
 _adaptive_module: ModuleHandler = lambda lo, at, m, args: _adaptive(lo, at, args[0])  # noqa: E731
 _maximum_module: ModuleHandler = lambda lo, at, m, args: _maximum(  # noqa: E731
-    lo, at, args[0], m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices)
+    lo, at, args[0], m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices
+)
 
 MODULES: dict[type, ModuleHandler] = {
-    nn.AvgPool1d: _average_module, nn.AvgPool2d: _average_module,
-    nn.AdaptiveAvgPool1d: _adaptive_module, nn.AdaptiveAvgPool2d: _adaptive_module,
-    nn.MaxPool1d: _maximum_module, nn.MaxPool2d: _maximum_module,
+    nn.AvgPool1d: _average_module,
+    nn.AvgPool2d: _average_module,
+    nn.AdaptiveAvgPool1d: _adaptive_module,
+    nn.AdaptiveAvgPool2d: _adaptive_module,
+    nn.MaxPool1d: _maximum_module,
+    nn.MaxPool2d: _maximum_module,
     nn.Upsample: lambda lo, at, m, args: _upsample(lo, at, args[0], m.mode),
     nn.UpsamplingNearest2d: lambda lo, at, m, args: _upsample(lo, at, args[0], "nearest"),
 }
 
 FUNCTIONS: dict[Any, Handler] = {
-    F.avg_pool1d: _average_function, F.avg_pool2d: _average_function,
-    F.adaptive_avg_pool1d: _adaptive_function, F.adaptive_avg_pool2d: _adaptive_function,
-    F.max_pool1d: _maximum_function, F.max_pool2d: _maximum_function,
-    torch.max_pool1d: _maximum_function, torch.max_pool2d: _maximum_function,
-    torch.mean: _mean, F.interpolate: _interpolate, F.upsample: _interpolate,
+    F.avg_pool1d: _average_function,
+    F.avg_pool2d: _average_function,
+    F.adaptive_avg_pool1d: _adaptive_function,
+    F.adaptive_avg_pool2d: _adaptive_function,
+    F.max_pool1d: _maximum_function,
+    F.max_pool2d: _maximum_function,
+    torch.max_pool1d: _maximum_function,
+    torch.max_pool2d: _maximum_function,
+    torch.mean: _mean,
+    F.interpolate: _interpolate,
+    F.upsample: _interpolate,
 }
 
 METHODS: dict[Any, Handler] = {"mean": _mean}

@@ -1,4 +1,6 @@
-"""What moves values without changing them. Shape arithmetic needs no handler: the trace was run, its numbers are known."""
+"""What moves values without changing them. Shape arithmetic needs no handler: the trace was run, its numbers
+are known.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from ratenorm.graph.ops import Permute, Reshape, Slice
 
 
 def _reshape(lo: Lowering, at: fx.Node, x: Any) -> Ref:
-    """Any reordering-free change of shape: the batch stays in front (checked before), the rest is what the run showed."""
+    """Any reordering-free change of shape: the batch stays in front (checked before), the rest is what the run
+    showed.
+    """
     ref = the_input(x)
     shape = tuple(lo.value(at).shape[1:])
     return ref if shape == ref.features else lo.emit(at, Reshape(shape), ref)
@@ -42,7 +46,9 @@ def _transpose(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[st
     return _permute_to(lo, at, ref, tuple(order))
 
 
-def _pieces(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], size_name: str) -> tuple[Ref, ...]:
+def _pieces(
+    lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], size_name: str
+) -> tuple[Ref, ...]:
     """chunk and split: one slice for each piece that the run showed."""
     a = bind(args, kwargs, **{"input": REQUIRED, size_name: REQUIRED, "dim": 0})
     ref = the_input(a["input"])
@@ -103,14 +109,30 @@ MODULES: dict[type, ModuleHandler] = {
 }
 
 FUNCTIONS: dict[Any, Handler] = {
-    torch.flatten: _reshaping, torch.reshape: _reshaping, torch.squeeze: _reshaping, torch.unsqueeze: _reshaping,
-    torch.permute: _permute, torch.transpose: _transpose, torch.swapaxes: _transpose,
-    torch.chunk: _chunk, torch.split: _split, operator.getitem: _getitem,
+    torch.flatten: _reshaping,
+    torch.reshape: _reshaping,
+    torch.squeeze: _reshaping,
+    torch.unsqueeze: _reshaping,
+    torch.permute: _permute,
+    torch.transpose: _transpose,
+    torch.swapaxes: _transpose,
+    torch.chunk: _chunk,
+    torch.split: _split,
+    operator.getitem: _getitem,
     F.channel_shuffle: lambda lo, at, args, kwargs: _channel_shuffle(lo, at, args[0], args[1]),
 }
 
+_RESHAPING = (
+    (
+        "view reshape flatten squeeze unsqueeze contiguous clone detach float to unflatten view_as reshape_as"  # no reordering
+    ).split()
+)
+
 METHODS: dict[Any, Handler] = {
-    **{name: _reshaping for name in ("view", "reshape", "flatten", "squeeze", "unsqueeze", "contiguous", "clone",
-                                     "detach", "float", "to", "unflatten", "view_as", "reshape_as")},
-    "permute": _permute, "transpose": _transpose, "swapaxes": _transpose, "chunk": _chunk, "split": _split_method,
+    **dict.fromkeys(_RESHAPING, _reshaping),
+    "permute": _permute,
+    "transpose": _transpose,
+    "swapaxes": _transpose,
+    "chunk": _chunk,
+    "split": _split_method,
 }

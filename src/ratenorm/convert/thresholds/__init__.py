@@ -12,5 +12,19 @@ from ratenorm.convert.thresholds.scaled import Scaled
 from ratenorm.convert.thresholds.spike_norm import SpikeNorm
 from ratenorm.convert.thresholds.trained import Trained
 
-__all__ = ["ChannelNorm", "DataNorm", "Fixed", "MaxNorm", "Method", "ModelNorm", "Override", "Percentile", "Scaled",
-           "SiteScale", "SpikeNorm", "Trained", "from_json", "parse"]
+__all__ = [
+    "ChannelNorm",
+    "DataNorm",
+    "Fixed",
+    "MaxNorm",
+    "Method",
+    "ModelNorm",
+    "Override",
+    "Percentile",
+    "Scaled",
+    "SiteScale",
+    "SpikeNorm",
+    "Trained",
+    "from_json",
+    "parse",
+]

@@ -1,4 +1,6 @@
-"""What every threshold method is: a frozen dataclass that goes to JSON and back and gives a `SiteScale` for each site."""
+"""What every threshold method is: a frozen dataclass that goes to JSON and back and gives a `SiteScale` for
+each site.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,16 @@ class Method(abc.ABC):
         """From the words behind the label on the command line; numbers for the fields in order, unless overridden."""
         if len(arguments) > len(fields(cls)):
             raise ValueError(f"it takes at most {len(fields(cls))} settings, {len(arguments)} were given")
-        return cls(*(type(f.default)(a) for f, a in zip(fields(cls), arguments, strict=False)))  # type: ignore[arg-type]
+        kinds: list[type[Any]] = [type(f.default) for f in fields(cls)]
+        return cls(*(kind(a) for kind, a in zip(kinds, arguments, strict=False)))
 
     def data(self, calibration: Calibration | None) -> Calibration:
         """The images, or an error that says that this method needs some."""
         if calibration is None:
-            raise CalibrationError(f"Calibrating with {self!r}: it needs images. Give some unlabelled training images, "
-                                   "for example `calibration=x[:1000]`, or on the command line --images 1000.")
+            raise CalibrationError(
+                f"Calibrating with {self!r}: it needs images. Give some unlabelled training images, "
+                "for example `calibration=x[:1000]`, or on the command line --images 1000."
+            )
         return calibration
 
 
@@ -75,15 +80,16 @@ def gain(node: Node) -> Tensor:
 
 
 def from_thresholds(graph: Graph, thresholds: dict[str, Tensor], method: Method) -> dict[str, SiteScale]:
-    """Spikes that keep the value of the activation: amplitude = threshold * gain. Refuses a layer that never fires."""
+    """Spikes that keep the activation's value: amplitude = threshold * gain. Refuses a layer that never fires."""
     result: dict[str, SiteScale] = {}
     for node in sites(graph):
         threshold = thresholds[node.name]
         if not bool((torch.isfinite(threshold) & (threshold > 0)).all()):
             worst = float(threshold.min())
             raise CalibrationError(
-                f"Calibrating {node.name!r} with {method!r}: its threshold would be {worst:g}. The layer never fires on "
-                "these images: give more or other images, or set its threshold by hand with Override.")
+                f"Calibrating {node.name!r} with {method!r}: its threshold would be {worst:g}. The layer never fires "
+                "on these images: give more or other images, or set its threshold by hand with Override."
+            )
         result[node.name] = SiteScale(threshold, threshold * gain(node))
     return result
 
@@ -105,7 +111,9 @@ def from_json(data: Any) -> Method:
     names = {f.name for f in fields(kind)}
     given = {k: v for k, v in data.items() if k != "method"}
     if unknown := set(given) - names:
-        raise UsageError(f"Reading the method {data['method']!r}: it has no setting {sorted(unknown)}; it has {sorted(names)}.")
+        raise UsageError(
+            f"Reading the method {data['method']!r}: it has no setting {sorted(unknown)}; it has {sorted(names)}."
+        )
     try:
         return kind(**{k: _revive(v) for k, v in given.items()})
     except (TypeError, ValueError) as error:
@@ -126,8 +134,10 @@ def parse(text: str) -> Method:
     known = registry()
     if label not in known or label == "override":
         allowed = ", ".join(sorted(k for k in known if k != "override"))
-        raise UsageError(f"Reading the method {text!r}: {label!r} is not known. Known: {allowed}. Settings follow a colon: "
-                         "percentile:99.9, scaled:0.8:spike, spike:100.")
+        raise UsageError(
+            f"Reading the method {text!r}: {label!r} is not known. Known: {allowed}. Settings follow a colon: "
+            "percentile:99.9, scaled:0.8:spike, spike:100."
+        )
     try:
         return known[label].parse_arguments(arguments)
     except (TypeError, ValueError) as error:

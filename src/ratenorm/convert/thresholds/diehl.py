@@ -17,8 +17,8 @@ from ratenorm.graph.ops import Activation, Affine, Conv, Input, Linear
 
 @dataclass(frozen=True)
 class ModelNorm(Method):
-    """theta = the largest input a neuron could ever receive: all inputs with positive weight at their largest, the others
-    silent. Safe without any data, and slow: such an input hardly ever occurs. The image is taken to lie in
+    """theta = the largest input a neuron could ever receive: all inputs with positive weight at their largest, the
+    others silent. Safe without any data, and slow: such an input hardly ever occurs. The image is taken to lie in
     [low, high]."""
 
     low: float = 0.0
@@ -56,8 +56,10 @@ def _interval(node: Node, lows: tuple[Tensor, ...], highs: tuple[Tensor, ...]) -
     """Bounds of an affine operation: positive weights see the same bound, negative ones the other."""
     op = node.op
     if isinstance(op, Conv | Linear):
-        rising, falling = (replace(op, weight=op.weight.clamp(min=0), bias=None),
-                           replace(op, weight=op.weight.clamp(max=0), bias=None))
+        rising, falling = (
+            replace(op, weight=op.weight.clamp(min=0), bias=None),
+            replace(op, weight=op.weight.clamp(max=0), bias=None),
+        )
         bias = op(torch.zeros_like(lows[0]))
         return rising(*lows) + falling(*highs) + bias, rising(*highs) + falling(*lows) + bias
     if isinstance(op, Affine):

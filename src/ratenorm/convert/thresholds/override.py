@@ -35,9 +35,10 @@ class Fixed(Method):
 
 @dataclass(frozen=True)
 class Override(Method):
-    """`base`, but for sites whose name matches a pattern (as in a shell: * and ?) another method. The first match counts.
+    """`base`, but for sites whose name matches a pattern (as in a shell: * and ?) another method. The first match
+    counts.
 
-        Override(MaxNorm(), (("features.0.*", Fixed(2.0)), ("classifier.*", Percentile(99.9))))
+    Override(MaxNorm(), (("features.0.*", Fixed(2.0)), ("classifier.*", Percentile(99.9))))
     """
 
     base: Method = field(default_factory=MaxNorm)
@@ -49,7 +50,9 @@ class Override(Method):
         names = [n.name for n in sites(graph)]
         for pattern, _ in self.rules:
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise CalibrationError(f"Overriding thresholds: no site matches {pattern!r}. The sites are: {', '.join(names)}.")
+                raise CalibrationError(
+                    f"Overriding thresholds: no site matches {pattern!r}. The sites are: {', '.join(names)}."
+                )
         answers: dict[Method, dict[str, SiteScale]] = {}
         result: dict[str, SiteScale] = {}
         for name in names:

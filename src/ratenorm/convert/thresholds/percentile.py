@@ -27,6 +27,9 @@ class Percentile(Method):
 
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         data = self.data(calibration)
-        found = observe(graph, data, lambda node: ExactPercentile(
-            self.percent, len(data) * torch.Size(graph.shapes[node.name]).numel()))
+        found = observe(
+            graph,
+            data,
+            lambda node: ExactPercentile(self.percent, len(data) * torch.Size(graph.shapes[node.name]).numel()),
+        )
         return from_thresholds(graph, found, self)

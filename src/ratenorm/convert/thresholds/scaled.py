@@ -15,8 +15,9 @@ from ratenorm.graph.net import Graph
 class Scaled(Method):
     """theta -> factor * theta: faster, and saturated where an activation exceeds the new threshold.
 
-    With `preserve` the spike's amplitude shrinks with the threshold, so that the value it codes stays and biases keep their
-    weight. Without it spikes keep their amplitude, as in a network whose weights are left alone: each layer then amplifies by
+    With `preserve` the spike's amplitude shrinks with the threshold, so that the value it codes stays and biases keep
+    their weight. Without it spikes keep their amplitude, as in a network whose weights are left alone: each layer then
+    amplifies by
     1 / factor, which a network without biases does not notice but for saturation (Han et al. worked on such networks).
     """
 

@@ -24,8 +24,8 @@ class SpikeNorm(Method):
     """theta_l = max over images and `steps` of the current into layer l, given theta_1 .. theta_{l-1}.
 
     Spikes carry their threshold as amplitude (Theorem 1: the same as unit spikes with balanced thresholds). The spike
-    trains of the layers still needed are kept as bytes, so every layer is simulated once and not once for each layer behind
-    it; `images` bounds that memory.
+    trains of the layers still needed are kept as bytes, so every layer is simulated once and not once for each layer
+    behind it; `images` bounds that memory.
     """
 
     steps: int = 64
@@ -51,8 +51,11 @@ class SpikeNorm(Method):
             if not float(threshold) > 0:
                 raise CalibrationError(
                     f"Calibrating {site.name!r} with {self!r}: no positive current arrives in {self.steps} steps on "
-                    f"{len(chosen)} images. Give more steps or images, or set its threshold by hand with Override.")
-            one = Graph((graph.nodes[0], Node(site.name, site.op, (graph.nodes[0].name,))), site.name, graph.input_shape)
+                    f"{len(chosen)} images. Give more steps or images, or set its threshold by hand with Override."
+                )
+            one = Graph(
+                (graph.nodes[0], Node(site.name, site.op, (graph.nodes[0].name,))), site.name, graph.input_shape
+            )
             scales[site.name] = from_thresholds(one, {site.name: threshold}, self)[site.name]
             run.fire(site, scales[site.name])
         return scales
@@ -102,10 +105,13 @@ class _LayerByLayer:
                 values[node.name] = self._relay(node.op, values[node.inputs[0]], len(images))
             else:
                 values[node.name] = node.op(*(values[i] for i in node.inputs))
-        return values[site.inputs[0]].unflatten(0, (self.steps, len(images)))
+        current: Tensor = values[site.inputs[0]].unflatten(0, (self.steps, len(images)))
+        return current
 
     def _relay(self, pool: MaxPool, value: Tensor, batch: int) -> Tensor:
-        largest = pool(value.unflatten(0, (self.steps, batch)).cumsum(0).flatten(0, 1)).unflatten(0, (self.steps, batch))
+        largest = pool(value.unflatten(0, (self.steps, batch)).cumsum(0).flatten(0, 1)).unflatten(
+            0, (self.steps, batch)
+        )
         return torch.cat([largest[:1], largest.diff(dim=0)]).flatten(0, 1)
 
     def _between(self, site: Node) -> set[str]:

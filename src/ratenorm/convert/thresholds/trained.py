@@ -28,6 +28,7 @@ class Trained(Method):
             if node.op.ceiling is None:
                 raise CalibrationError(
                     f"Converting {node.name!r} with trained thresholds: it is a plain ReLU and has none. Use MaxNorm, "
-                    "Percentile(99.9) or another method with calibration images, or train with RateNorm.")
+                    "Percentile(99.9) or another method with calibration images, or train with RateNorm."
+                )
             result[node.name] = SiteScale(node.op.ceiling.clone(), node.op.ceiling * gain(node))
         return result

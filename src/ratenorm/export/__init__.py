@@ -1,0 +1,1 @@
+"""Files: networks, spiking networks, and the exchange format NIR."""

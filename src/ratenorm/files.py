@@ -1,0 +1,144 @@
+"""Files that are never half written and never silently wrong.
+
+`write_atomic` goes through a temporary file in the same folder, synced, renamed over the old one, with the folder
+synced:
+at every moment the path holds the old file in full or the new one in full. Tensors are kept as safetensors, which
+runs no code on loading, with one JSON text as metadata and a sha256 over everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ratenorm.errors import FileFormatError, RatenormError
+
+SIZE_LIMIT = 4 * 2**30  # bytes; refuse before anything is allocated
+_KEY = "ratenorm"  # the one metadata entry, so that equal contents give equal bytes
+_PART = ".part-"
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write a file so that it is, at every moment, either the old one or the new one in full."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}{_PART}{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise RatenormError(
+            f"Writing {path}: {error.strerror or error}. What was there before is untouched. Make room "
+            "or give a folder that can be written."
+        ) from error
+    return path
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> list[Path]:
+    """Remove temporary files that a killed process left behind."""
+    strays = [f for f in folder.glob(f".*{_PART}*") if f.is_file()]
+    for stray in strays:
+        stray.unlink(missing_ok=True)
+    return strays
+
+
+def to_json(value: Any) -> str:
+    """JSON that is the same for the same content."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Path:
+    """Tensors and what describes them, as one safetensors file with a checksum. `content` needs `format` and
+    `version`.
+    """
+    from safetensors.torch import save
+
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    text = to_json(content)
+    metadata = to_json({"content": text, "sha256": _digest(plain, text)})
+    return write_atomic(path, save(plain, {_KEY: metadata}))
+
+
+def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the content of a file written by `write_tensors`, checked before it is believed."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    path = Path(path)
+    data = _read(path, kind)
+    try:
+        tensors = load(data)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        outer = json.loads(header["__metadata__"][_KEY])
+        text, expected = outer["content"], outer["sha256"]
+        content = json.loads(text)
+        found_kind, found_version = content["format"], content["version"]
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, OverflowError, AttributeError) as error:
+        raise FileFormatError(
+            f"Reading {path}: it is not a {kind} file, or it is damaged ({_short(error)}). Copy it again, "
+            "or write it anew."
+        ) from error
+    if found_kind != kind:
+        raise FileFormatError(f"Reading {path}: it holds {found_kind!r}, {kind!r} was expected.")
+    if found_version != version:
+        raise FileFormatError(
+            f"Reading {path}: it has version {found_version!r} of the {kind} format, this ratenorm reads "
+            f"version {version}. Read it with the ratenorm that wrote it "
+            f"({content.get('ratenorm', 'unknown')}), or write it anew."
+        )
+    if _digest(tensors, text) != expected:
+        raise FileFormatError(
+            f"Reading {path}: its checksum does not match its contents, so the file is damaged. "
+            "Copy it again, or write it anew."
+        )
+    return tensors, content
+
+
+def _read(path: Path, kind: str) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > SIZE_LIMIT:
+            raise FileFormatError(f"Reading {path}: {size} bytes are more than the {SIZE_LIMIT} a {kind} may have.")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileFormatError(f"Reading {path}: there is no such file.") from error
+    except OSError as error:
+        raise FileFormatError(f"Reading {path}: {error.strerror or error}.") from error
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\n{name}:{tensor.dtype}:{tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]

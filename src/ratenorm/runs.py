@@ -1,0 +1,127 @@
+"""Run folders: every experiment writes one, with its resolved configuration, metrics, checkpoint and record.
+
+A folder belongs to one run. It is refused if it was used before (unless resumed or overwritten), if another process is
+at work in it, or if it cannot be written; all before any work starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from ratenorm.errors import UsageError
+from ratenorm.files import sweep, to_json, write_atomic
+
+Mode = Literal["new", "resume", "overwrite"]
+CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
+
+
+class RunFolder:
+    """An open run folder; use it in a `with` statement. Holds a lock as long as it is open."""
+
+    def __init__(self, path: str | os.PathLike[str], mode: Mode = "new") -> None:
+        self.path = Path(path)
+        self.mode = mode
+        used = self.path.exists() and any(f.name != LOCK for f in self.path.iterdir()) if self.path.is_dir() else False
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"Opening the run folder {self.path}: it is a file. Give another folder.")
+        if used and mode == "new":
+            raise UsageError(
+                f"Opening the run folder {self.path}: it was used before. Continue it with --resume, replace "
+                "it with --overwrite, or give another folder."
+            )
+        if mode == "resume" and not used:
+            raise UsageError(f"Resuming {self.path}: there is no run in it. Start one without --resume.")
+        if used and mode == "overwrite" and not (self.path / CONFIG).exists():
+            raise UsageError(
+                f"Overwriting {self.path}: it holds files but no {CONFIG}, so it is no run folder of ratenorm "
+                "and is left alone. Give another folder."
+            )
+        self._lock = self._acquire()
+        sweep(self.path)
+        if mode == "overwrite":
+            self._empty()
+
+    def _acquire(self) -> int:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UsageError(
+                f"Opening the run folder {self.path}: {error.strerror or error}. Give a folder that can be written."
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            other = os.read(lock, 64).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            raise UsageError(
+                f"Opening the run folder {self.path}: process {other} is at work in it. Wait for it, stop it, "
+                "or give another folder."
+            ) from error
+        os.truncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+        return lock
+
+    def _empty(self) -> None:
+        for entry in self.path.iterdir():
+            if entry.name == LOCK:
+                continue
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            (self.path / LOCK).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Write the resolved configuration; a resumed run must have the same one."""
+        path = self.path / CONFIG
+        if self.mode == "resume" and path.exists():
+            try:
+                old = json.loads(path.read_text())
+            except ValueError as error:
+                raise UsageError(
+                    f"Resuming {self.path}: its {CONFIG} is damaged ({error}). Start anew with --overwrite."
+                ) from error
+            if changed := sorted(k for k in {*old, *config} if old.get(k) != json.loads(to_json(config)).get(k)):
+                raise UsageError(
+                    f"Resuming {self.path}: the configuration differs in {', '.join(changed)}. A resumed run goes "
+                    "on as it began: use the same options, or start anew in another folder."
+                )
+            return
+        write_atomic(path, (json.dumps(config, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Append one line of metrics."""
+        with open(self.path / METRICS, "a", encoding="utf-8") as file:
+            file.write(to_json(entry) + "\n")
+
+    @property
+    def logged(self) -> int:
+        """How many bytes of metrics there are; a checkpoint remembers it so that a resumed run repeats no line."""
+        path = self.path / METRICS
+        return path.stat().st_size if path.exists() else 0
+
+    def rewind(self, logged: int) -> None:
+        """Forget the metrics behind a checkpoint."""
+        path = self.path / METRICS
+        if path.exists() and path.stat().st_size > logged:
+            os.truncate(path, logged)

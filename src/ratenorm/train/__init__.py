@@ -1,0 +1,1 @@
+"""Training in two stages (Algorithm 1): weights for accuracy, then one shared p' for latency."""

@@ -1,0 +1,89 @@
+"""The settings of the two stages: frozen, JSON-able, with the defaults that work."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from ratenorm.data import Augment
+from ratenorm.errors import UsageError
+
+Schedule = Literal["triangular", "cosine", "constant"]
+
+
+@dataclass(frozen=True)
+class Stage1:
+    """Accuracy training: SGD on the weights, p = 1."""
+
+    epochs: int = 30
+    batch_size: int = 128
+    lr: float = 0.1  # at its peak
+    schedule: Schedule = "triangular"
+    peak: float = 0.25  # fraction of the training at which the learning rate peaks
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4  # not on BatchNorm and biases
+    label_smoothing: float = 0.0
+    ema: float = 0.0  # decay a step of an average of the weights; 0: none. The average is then the result
+    holdout: int = 5000  # training images held out for choices
+    augment: Augment = field(default_factory=Augment)
+    seed: int = 0
+    checkpoint_minutes: float = 5.0
+
+    def __post_init__(self) -> None:
+        _positive("Stage 1", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+        _fraction("Stage 1", peak=self.peak, momentum=self.momentum, ema=self.ema, label_smoothing=self.label_smoothing)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Stage2:
+    """Latency training: one p' shared by all layers, teacher at p = 1, loss 1 - cos + lambda * mean Omega (Eq. 13)."""
+
+    epochs: int = 1
+    batch_size: int = 128
+    lam: float = 0.5
+    lr: float = 0.05  # of Adam, on p'
+    start: float = 4.0  # p' at the start: p = sigmoid(4) = 0.982
+    per_layer: bool = False  # after the shared p', one p' for each layer for as many epochs again
+    images: int | None = None  # of the training set, for each epoch; None: all
+    holdout: int = 5000
+    seed: int = 0
+    checkpoint_minutes: float = 5.0
+
+    def __post_init__(self) -> None:
+        _positive("Stage 2", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+        if self.lam < 0:
+            raise UsageError(f"Stage 2: lam is {self.lam}; it must not be negative.")
+        if self.images is not None and self.images < 1:
+            raise UsageError(f"Stage 2: images is {self.images}; it must be at least 1.")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _positive(where: str, **values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise UsageError(f"{where}: {name} is {value}; it must be positive.")
+
+
+def _fraction(where: str, **values: float) -> None:
+    for name, value in values.items():
+        if not 0.0 <= value < 1.0:
+            raise UsageError(f"{where}: {name} is {value}; it must lie in [0, 1).")
+
+
+def learning_rate(config: Stage1, step: int, steps: int) -> float:
+    """The learning rate of step `step` of `steps` (from 0)."""
+    import math
+
+    if config.schedule == "constant":
+        return config.lr
+    done, top = (step + 1) / steps, config.peak
+    if done <= top:
+        return config.lr * done / top
+    left = (1.0 - done + 1.0 / steps) / (1.0 - top + 1.0 / steps)  # the last step still learns
+    return config.lr * (left if config.schedule == "triangular" else 0.5 * (1.0 - math.cos(math.pi * left)))

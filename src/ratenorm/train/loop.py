@@ -1,0 +1,211 @@
+"""The loop both stages share: batches in order, metrics, checkpoints, progress, and a stop that loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from ratenorm.data import Batches
+from ratenorm.errors import FileFormatError, TrainingError
+from ratenorm.runs import RunFolder
+from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from ratenorm.train.interrupt import Interrupted, Interrupts
+
+
+class Stage(Protocol):
+    """What a stage gives the loop."""
+
+    name: str
+    epochs: int
+    batches: Batches
+
+    def step(self, images: Tensor, labels: Tensor, step: int) -> dict[str, float]:
+        """Learn from one batch; returns figures, among them `loss`."""
+
+    def end_of_epoch(self, epoch: int) -> dict[str, float]:
+        """Figures of a finished epoch, for example the held-out accuracy."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that changes, by name."""
+
+    def restore_(self, checkpoint: Checkpoint) -> None:
+        """The inverse of `state`."""
+
+    def suspect(self, images: Tensor) -> str:
+        """Where NaN or infinity appears first, in words."""
+
+
+@dataclass
+class Position:
+    """How far a training is."""
+
+    epoch: int = 0
+    batch: int = 0  # batches done in this epoch
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
+    logged: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self)
+
+
+def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float, *, show: bool = True) -> Position:
+    """Train until the last epoch is done. With a folder that holds a checkpoint of this stage, go on from there."""
+    path = None if folder is None else folder / f"{stage.name}.checkpoint.safetensors"
+    at = Position()
+    if folder is not None and path is not None and path.exists():
+        at = _resume(stage, folder, read_checkpoint(path))
+    total = stage.epochs * len(stage.batches)
+    clock = time.monotonic() - at.seconds
+    saved = time.monotonic()
+
+    def save() -> None:
+        if folder is not None and path is not None:
+            at.seconds, at.logged = time.monotonic() - clock, folder.logged
+            write_checkpoint(path, Checkpoint(stage.state(), {"stage": stage.name, **at.to_json()}))
+
+    bar = tqdm(
+        total=total,
+        initial=at.epoch * len(stage.batches) + at.batch,
+        desc=stage.name,
+        unit="batch",
+        disable=not show,
+        dynamic_ncols=True,
+        mininterval=0.5,
+    )
+    with Interrupts() as interrupts, contextlib.closing(bar):
+        while at.epoch < stage.epochs:
+            sums: dict[str, float] = {}
+            start_batch = at.batch
+            for images, labels in stage.batches.epoch(at.epoch, at.batch):
+                step = at.epoch * len(stage.batches) + at.batch
+                figures = stage.step(images, labels, step)
+                if not math.isfinite(figures["loss"]):
+                    raise TrainingError(_bad_loss(stage, at, figures["loss"], images, path))
+                at.batch += 1
+                for name, value in figures.items():
+                    sums[name] = sums.get(name, 0.0) + value
+                bar.update()
+                bar.set_postfix({k: f"{v:.4g}" for k, v in figures.items()}, refresh=False)
+                if interrupts.received is not None:
+                    save()
+                    raise Interrupted(interrupts.received, _stopped(stage, at, path))
+                if time.monotonic() - saved > 60 * checkpoint_minutes:
+                    save()
+                    saved = time.monotonic()
+            at.seconds = time.monotonic() - clock
+            done = max(1, at.batch - start_batch)
+            entry = {
+                "stage": stage.name,
+                "epoch": at.epoch + 1,
+                "epochs": stage.epochs,
+                "step": (at.epoch + 1) * len(stage.batches),
+                "seconds": at.seconds,
+                **{k: v / done for k, v in sums.items()},
+                **stage.end_of_epoch(at.epoch),
+            }
+            entry["eta_seconds"] = at.seconds / (at.epoch + 1) * (stage.epochs - at.epoch - 1)
+            at.history.append(entry)
+            at.epoch, at.batch = at.epoch + 1, 0
+            if folder is not None:
+                folder.log(entry)
+            save()
+            saved = time.monotonic()
+            if show:
+                tqdm.write(_line(entry))
+            if interrupts.received is not None:
+                raise Interrupted(interrupts.received, _stopped(stage, at, path))
+    return at
+
+
+def _resume(stage: Stage, folder: RunFolder, checkpoint: Checkpoint) -> Position:
+    progress = dict(checkpoint.progress)
+    if progress.pop("stage", None) != stage.name:
+        raise FileFormatError(f"Resuming {folder.path}: the checkpoint is not of {stage.name}.")
+    try:
+        at = Position(**progress)
+        stage.restore_(checkpoint)
+    except (TypeError, KeyError, ValueError, RuntimeError, IndexError) as error:
+        raise FileFormatError(
+            f"Resuming {folder.path}: the checkpoint does not fit this training "
+            f"({str(error).splitlines()[0][:200]}). Start anew with --overwrite."
+        ) from error
+    folder.rewind(at.logged)
+    return at
+
+
+def _bad_loss(stage: Stage, at: Position, loss: float, images: Tensor, path: Any) -> str:
+    kept = f" The last good state is in {path}." if path is not None and path.exists() else ""
+    return (
+        f"Training {stage.name}: the loss became {loss} in epoch {at.epoch + 1}, batch {at.batch + 1}; "
+        f"{stage.suspect(images)}. Lower the learning rate, or check the data.{kept}"
+    )
+
+
+def _stopped(stage: Stage, at: Position, path: Any) -> str:
+    where = "nothing was saved, since no run folder was given" if path is None else f"the state is in {path}"
+    return (
+        f"Training {stage.name} was stopped in epoch {at.epoch + 1} after {at.batch} batches; {where}. "
+        "Continue with --resume."
+    )
+
+
+def _line(entry: dict[str, Any]) -> str:
+    figures = "  ".join(
+        f"{k} {v:.4f}" for k, v in entry.items() if isinstance(v, float) and k not in ("seconds", "eta_seconds")
+    )
+    return f"{entry['stage']} epoch {entry['epoch']}/{entry['epochs']}  {figures}  ({entry['seconds']:.0f} s)"
+
+
+@torch.no_grad()
+def first_bad_layer(model: nn.Module, images: Tensor) -> str:
+    """Which weight or layer's output is NaN or infinite first, in words."""
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"the weights {name!r} hold NaN or infinity"
+    found: list[str] = []
+
+    def look(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not found and not torch.isfinite(output).all():
+                found.append(name)
+
+        return hook
+
+    handles = [m.register_forward_hook(look(n)) for n, m in model.named_modules() if not list(m.children())]
+    try:
+        model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return f"layer {found[0]!r} gives NaN or infinity" if found else "every layer is finite in the forward pass"
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode without gradients, its mode restored afterwards."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def accuracy(model: nn.Module, batches: Batches) -> float:
+    """Fraction of images that the network classifies right."""
+    right = total = 0
+    with evaluating(model):
+        for images, labels in batches:
+            right += int((model(images).argmax(1) == labels).sum())
+            total += len(labels)
+    return right / total

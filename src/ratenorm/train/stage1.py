@@ -1,0 +1,202 @@
+"""Stage 1 (Eq. 12): train the weights of a Rate-Norm network at p = 1, from scratch or from a ReLU network's
+weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ratenorm.core.losses import accuracy_loss
+from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
+from ratenorm.data import Batches, ImageSet, Normalisation, split_holdout
+from ratenorm.errors import DataError, TrainingError
+from ratenorm.runs import RunFolder
+from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
+from ratenorm.train.config import Stage1, learning_rate
+from ratenorm.train.loop import accuracy, evaluating, first_bad_layer, run_stage
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a stage ended with."""
+
+    validation_accuracy: float | None
+    history: list[dict[str, Any]]
+    seconds: float
+
+
+class _AccuracyStage:
+    name = "stage1"
+
+    def __init__(self, model: nn.Module, train: Batches, held_out: Batches | None, config: Stage1) -> None:
+        self.model, self.batches, self.held_out, self.config = model, train, held_out, config
+        self.epochs = config.epochs
+        self.optimizer = _optimizer(model, config)
+        self.steps = config.epochs * len(train)
+        self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
+
+    def step(self, images: Tensor, labels: Tensor, step: int) -> dict[str, float]:
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, step, self.steps)
+        loss = accuracy_loss(self.model(_layout(images)), labels, self.config.label_smoothing)
+        value = float(loss.detach())
+        if value != value or abs(value) == float("inf"):
+            return {"loss": value}  # do not let it into the weights
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self._move_average(step)
+        return {"loss": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
+
+    @torch.no_grad()
+    def _move_average(self, step: int) -> None:
+        decay = min(self.config.ema, (step + 1) / (step + 10))  # follow closely at first
+        for name, value in self.model.state_dict().items() if self.average else ():
+            if value.is_floating_point():
+                self.average[name].lerp_(value, 1.0 - decay)
+            else:
+                self.average[name].copy_(value)
+
+    def end_of_epoch(self, epoch: int) -> dict[str, float]:
+        if self.held_out is None:
+            return {}
+        own = {k: v.detach().clone() for k, v in self.model.state_dict().items()} if self.average else {}
+        self._load(self.average)
+        figure = accuracy(self.model, self.held_out)
+        self._load(own)
+        return {"accuracy": figure}
+
+    def finish(self) -> None:
+        self._load(self.average)
+        self.model.eval()
+
+    def _load(self, state: dict[str, Tensor]) -> None:
+        if state:
+            self.model.load_state_dict(state)
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            **{f"model/{k}": v for k, v in self.model.state_dict().items()},
+            **{f"average/{k}": v for k, v in self.average.items()},
+            **optimizer_tensors(self.optimizer),
+        }
+
+    def restore_(self, checkpoint: Checkpoint) -> None:
+        self.model.load_state_dict(checkpoint.part("model/"))
+        restore_optimizer_(self.optimizer, checkpoint.part("optimizer/"))
+        for name, value in self.average.items():
+            value.copy_(checkpoint.part("average/")[name])
+
+    def suspect(self, images: Tensor) -> str:
+        return first_bad_layer(self.model, _layout(images))
+
+
+def _layout(images: Tensor) -> Tensor:
+    """channels_last is what oneDNN is fast on; for one channel the two layouts are the same."""
+    return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 and images.shape[1] > 1 else images
+
+
+def _optimizer(model: nn.Module, config: Stage1) -> torch.optim.SGD:
+    """SGD with momentum; weight decay on weights, not on BatchNorm and biases."""
+    decayed = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
+    free = [p for p in model.parameters() if p.requires_grad and p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": free, "weight_decay": 0.0}]
+    nesterov = config.nesterov and config.momentum > 0
+    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=nesterov, foreach=True)
+
+
+def train_accuracy(
+    model: nn.Module,
+    data: ImageSet,
+    config: Stage1,
+    *,
+    normalise: Normalisation | None = None,
+    run: RunFolder | None = None,
+    show: bool = True,
+) -> Trained:
+    """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out."""
+    train, held_out = hold_out(data, config.holdout, config.seed)
+    if data.image_shape[0] > 1:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    set_p_(model, 1.0)
+    batches = Batches(
+        train,
+        config.batch_size,
+        shuffle=True,
+        seed=config.seed,
+        augment=config.augment,
+        normalise=normalise,
+        drop_last=len(train) >= config.batch_size,
+    )
+    checks = None if held_out is None else Batches(held_out, 500, normalise=normalise)
+    stage = _AccuracyStage(model, batches, checks, config)
+    at = run_stage(stage, run, config.checkpoint_minutes, show=show)
+    stage.finish()
+    return Trained(at.history[-1].get("accuracy"), at.history, at.seconds)
+
+
+def hold_out(data: ImageSet, count: int, seed: int) -> tuple[ImageSet, ImageSet | None]:
+    """Training images and the held-out ones on which choices are made."""
+    if count == 0:
+        return data, None
+    if count >= len(data):
+        raise DataError(
+            f"Holding out {count} of {len(data)} images of {data.name!r}: nothing would be left to train on. "
+            "Lower holdout."
+        )
+    return split_holdout(data, count, seed)
+
+
+def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches) -> None:
+    """Give a Rate-Norm network the weights of the same network trained with ReLU, and start its maxima from observed
+    ones.
+
+    The layers hand on activations (z of Eq. 6) instead of rates, which keeps the scale the weights were trained for: on
+    `batches`, the network computes what the ReLU network does.
+    """
+    layers = dict(rate_norm_layers(model))
+    if not layers:
+        raise TrainingError("Starting from a ReLU network: the network has no Rate Norm layer. Build it with RateNorm.")
+    own = {name for name in model.state_dict() if name.rpartition(".")[0] in layers}
+    try:
+        model.load_state_dict({**relu.state_dict(), **{name: model.state_dict()[name] for name in own}})
+    except RuntimeError as error:
+        raise TrainingError(
+            "Starting from a ReLU network: its weights do not fit. Both must be the same network; "
+            f"{str(error).splitlines()[-1].strip()}"
+        ) from error
+    largest = dict.fromkeys(layers, 0.0)
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            largest[name] = max(largest[name], float(inputs[0].amax()))
+
+        return hook
+
+    for layer in layers.values():
+        layer.output = "activation"
+        layer.running_max.fill_(torch.finfo(torch.float32).max)  # no ceiling while looking
+    handles = [layer.register_forward_pre_hook(watch(name)) for name, layer in layers.items()]
+    try:
+        with evaluating(model):
+            _uncapped(layers)
+            for images, _ in batches:
+                model(_layout(images))
+    finally:
+        for handle in handles:
+            handle.remove()
+        for layer in layers.values():
+            layer.__dict__.pop("forward", None)
+    for name, layer in layers.items():
+        layer.running_max.fill_(largest[name])
+
+
+def _uncapped(layers: dict[str, RateNorm]) -> None:
+    """While maxima are observed the layers are plain ReLU: a huge ceiling would lose precision in x / theta * theta."""
+    for layer in layers.values():
+        layer.__dict__["forward"] = torch.relu
