@@ -35,9 +35,7 @@ class Tiny:
             (folder / name).write_bytes(content)
         return folder
 
-    def archive(
-        self, *extra: tuple[tarfile.TarInfo, bytes], contents: dict[str, bytes] | None = None
-    ) -> bytes:
+    def archive(self, *extra: tuple[tarfile.TarInfo, bytes], contents: dict[str, bytes] | None = None) -> bytes:
         """A .tar.gz of the set, with additional members."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as tar:

@@ -94,9 +94,7 @@ def test_alternating_flip_shows_each_image_both_ways_in_two_epochs():
     assert torch.equal(even[~phase], images[~phase])
     assert torch.equal(odd, even.flip(-1))
     assert torch.equal(next_even, even)
-    assert torch.equal(augment(images, config, generator_for(0), 1), images.flip(-1)), (
-        "without phase: odd epochs"
-    )
+    assert torch.equal(augment(images, config, generator_for(0), 1), images.flip(-1)), "without phase: odd epochs"
 
 
 def test_nothing_to_do_gives_an_equal_copy():
@@ -135,9 +133,7 @@ def test_config_errors(values, message):
 
 
 def test_reflection_needs_a_shift_smaller_than_the_image():
-    with pytest.raises(
-        UsageError, match=r"images of 7x9: with reflect padding the shift must be smaller.* got 7"
-    ):
+    with pytest.raises(UsageError, match=r"images of 7x9: with reflect padding the shift must be smaller.* got 7"):
         augment(batch(), Augment(shift=7, padding="reflect"), generator_for(0))
 
 

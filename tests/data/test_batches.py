@@ -89,6 +89,13 @@ def test_global_random_state_is_neither_read_nor_moved(make_set):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_every_batch_draws_its_own_numbers():
+    alike = torch.arange(64, dtype=torch.uint8).reshape(1, 1, 8, 8).expand(16, -1, -1, -1)
+    images = from_dataset((alike, torch.zeros(16, dtype=torch.int64)))
+    first, second = (x for x, _ in Batches(images, 8, augment=Augment(shift=3)))
+    assert not torch.equal(first, second)
+
+
 def test_seed_and_epoch_matter(make_set):
     images = make_set(20)
     base = Batches(images, 20, **FULL)
@@ -102,9 +109,7 @@ def test_shards_put_together_are_the_batch(make_set, world, count):
     images = make_set(count)
     whole = list(Batches(images, 8, **FULL).epoch(3))
     shards = [list(Batches(images, 8, **FULL, rank=r, world_size=world).epoch(3)) for r in range(world)]
-    together = [
-        (torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in zip(*shards)
-    ]
+    together = [(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in zip(*shards)]
     assert equal(together, whole)
     assert {len(shard[0][1]) for shard in shards} == {8 // world}
 

@@ -145,9 +145,7 @@ def test_damaged_list_of_checksums(tiny, tmp_path):
     value=st.integers(0, 255),
     keep=st.integers(0, 200),
 )
-def test_mutated_files_give_a_set_or_a_data_error(
-    without_checksums, tmp_path_factory, name, position, value, keep
-):
+def test_mutated_files_give_a_set_or_a_data_error(without_checksums, tmp_path_factory, name, position, value, keep):
     root = tmp_path_factory.mktemp("cifar")
     folder = without_checksums.write(root)
     content = bytearray(without_checksums.contents[name])
@@ -171,9 +169,7 @@ def test_root_argument_beats_variable_beats_home(tmp_path, monkeypatch):
 
 
 def test_unknown_names():
-    with pytest.raises(
-        UsageError, match=r"known sets are mnist, cifar10, cifar100\. Did you mean 'cifar10'\?"
-    ):
+    with pytest.raises(UsageError, match=r"known sets are mnist, cifar10, cifar100\. Did you mean 'cifar10'\?"):
         load("CIFAR-10", "train")
     with pytest.raises(UsageError, match="'train' or 'test', not 'validation'"):
         load("mnist", "validation")

@@ -114,9 +114,7 @@ class TestBrokenConnections:
 
     def test_second_run_resumes_the_first(self, run, server, root):
         server[0].cut_after = [100, 0, 0]
-        with pytest.raises(
-            DataError, match=r"failed 2 times in a row.* 100 of \d+ bytes are kept in .*\.part"
-        ):
+        with pytest.raises(DataError, match=r"failed 2 times in a row.* 100 of \d+ bytes are kept in .*\.part"):
             run()
         assert (root / "tiny.tar.gz.part").stat().st_size == 100
         run()
@@ -127,6 +125,18 @@ class TestBrokenConnections:
         server[0].cut_after = [100]
         run()
         assert server[0].requests == [None, "bytes=100-"]
+
+    def test_starting_over_forgets_what_was_there(self, run, server, root):
+        server[0].ranges = False
+        server[0].cut_after = [100, 50]
+        with pytest.raises(DataError, match="50 of"):
+            run(patience=Patience(timeout=2.0, tries=1, pause=0.0))
+        assert (root / "tiny.tar.gz.part").read_bytes() == server[0].content[:50]
+
+    def test_only_tries_without_a_byte_count(self, run, server):
+        server[0].cut_after = [100, 0, 50, 0]
+        run()
+        assert len(server[0].requests) == 5
 
     def test_body_without_length_is_read_to_its_size_only(self, run, server, tiny):
         expected = server[0].content
@@ -150,9 +160,7 @@ class TestBrokenConnections:
         root.mkdir()
         (root / "tiny.tar.gz.part").write_bytes(server[0].content[:10])
         server[0].content_range = "bytes 20-30/40"
-        with pytest.raises(
-            DataError, match="bytes from 10 on were asked for, the server sent 'bytes 20-30/40'"
-        ):
+        with pytest.raises(DataError, match="bytes from 10 on were asked for, the server sent 'bytes 20-30/40'"):
             run()
 
     def test_server_errors_are_retried(self, run, server):
@@ -203,9 +211,7 @@ class TestWrongBytesAndNoSpace:
 
     def test_space_is_checked_before_the_first_request(self, run, server, monkeypatch):
         monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-        with pytest.raises(
-            DataError, match=r"no space on the disk of .*: \d+ bytes are needed.*1000 are free"
-        ):
+        with pytest.raises(DataError, match=r"no space on the disk of .*: \d+ bytes are needed.*1000 are free"):
             run()
         assert server[0].requests == []
 

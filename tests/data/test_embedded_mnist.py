@@ -103,9 +103,7 @@ def test_missing_under_a_root_names_both_spellings(tmp_path):
 
 def test_wrong_checksum_is_named_and_verified(tmp_path, monkeypatch):
     lay_out(tmp_path, {"i": CONTENTS["i"]}, packed=False)
-    pinned = SetSpec(
-        **{**vars(SMALL), "files": (FileSpec("i", len(CONTENTS["i"]), "0" * 64), SMALL.files[1])}
-    )
+    pinned = SetSpec(**{**vars(SMALL), "files": (FileSpec("i", len(CONTENTS["i"]), "0" * 64), SMALL.files[1])})
     found = hashlib.sha256(CONTENTS["i"]).hexdigest()
     with pytest.raises(DataError, match=f"sha256 {'0' * 64} was expected, found {found}"):
         module.read_mnist("train", tmp_path, pinned)
@@ -140,6 +138,9 @@ def test_damaged_package_says_reinstall(tmp_path, monkeypatch):
         module.read_mnist("test", None, SMALL)
     monkeypatch.setattr(module, "MNIST", SMALL)
     assert [file.state for file in module.check_mnist(None).files] == ["damaged", "complete"]
+    (tmp_path / "i.xz").write_bytes(lzma.compress(CONTENTS["i"] + b"x"))
+    with pytest.raises(DataError, match="96 bytes were expected, found more than 96"):
+        module.read_mnist("test", None, SMALL)
     (tmp_path / "i.xz").unlink()
     with pytest.raises(DataError, match="reinstall"):
         module.read_mnist("test", None, SMALL)

@@ -116,9 +116,7 @@ def test_nested_folder_is_an_error(pets):
         load_folder(pets)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n" + bytes(30), b"GIF89a" + bytes(9)]
-)
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n" + bytes(30), b"GIF89a" + bytes(9)])
 def test_unreadable_file_is_named(pets, content):
     (pets / "dog" / "bad.png").write_bytes(content)
     with pytest.raises(DataError, match=r"bad\.png: not a readable PNG, JPEG or WebP image.*Fix"):

@@ -88,9 +88,7 @@ def test_subset_errors(make_set, indices, message):
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    labels=st.lists(st.integers(0, 4), min_size=2, max_size=60), seed=st.integers(0, 2**31), data=st.data()
-)
+@given(labels=st.lists(st.integers(0, 4), min_size=2, max_size=60), seed=st.integers(0, 2**31), data=st.data())
 def test_holdout_is_stratified_disjoint_and_repeatable(labels, seed, data):
     count = data.draw(st.integers(1, len(labels) - 1))
     identity = torch.arange(len(labels), dtype=torch.float32).reshape(-1, 1, 1, 1)
@@ -112,9 +110,7 @@ def test_holdout_depends_on_the_seed_and_checks_the_count(make_set):
     first, second = (split_holdout(images, 12, seed)[1].images for seed in (0, 1))
     assert not torch.equal(first, second)
     for count in (0, 60, -1):
-        with pytest.raises(
-            UsageError, match=f"Holding out {count} images of 'made': choose between 1 and 59"
-        ):
+        with pytest.raises(UsageError, match=f"Holding out {count} images of 'made': choose between 1 and 59"):
             split_holdout(images, count, 0)
 
 
