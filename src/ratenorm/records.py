@@ -18,13 +18,12 @@ from typing import Any
 
 from ratenorm.errors import DataError, FileFormatError, UsageError
 from ratenorm.report import schema
+from ratenorm.report.checks import Invalid, name_of
 
 FORMAT = "ratenorm-record"
 VERSION = 1
 FILE_NAME = "record.json"
-SIZE_LIMIT = (
-    64 * 2**20
-)  # bytes; a 17-layer network over 2,048 steps and 8 examples stays below a tenth of this
+SIZE_LIMIT = 64 * 2**20  # bytes; a 17-layer network over 2,048 steps and 8 examples stays below a tenth of this
 SIGNIFICANT_DIGITS = 7
 
 Record = dict[str, Any]
@@ -37,12 +36,16 @@ def write(path: str | os.PathLike[str], record: Mapping[str, Any]) -> Path:
         _check_header(record, path)
         schema.check_record(record)
         rounded = _rounded(record, "")
-    except schema.Invalid as problem:
+    except Invalid as problem:
         raise FileFormatError(f"The record was not written to {path}: {problem}.") from None
     text = json.dumps(rounded, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
+        content = (text + "\n").encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FileFormatError(f"The record was not written to {path}: a text of it is not Unicode: {error}.") from None
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, (text + "\n").encode())
+        _replace(path, content)
     except OSError as error:
         raise UsageError(
             f"The record could not be written to {path}: {error.strerror or error}. "
@@ -58,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> Record:
     _check_header(record, path)
     try:
         schema.check_record(record)
-    except schema.Invalid as problem:
+    except Invalid as problem:
         raise FileFormatError(
             f"{path} is not a usable record: {problem}. Write it again by repeating the experiment."
         ) from None
@@ -76,7 +79,7 @@ def salvage(path: str | os.PathLike[str]) -> tuple[Record, list[str]]:
     _check_header(record, path)
     try:
         schema.check_foundation(record)
-    except schema.Invalid as problem:
+    except Invalid as problem:
         raise FileFormatError(f"{path} is not a usable record: {problem}.") from None
     kept, problems = schema.keep_sound_parts(record, fallback_title=path.parent.name or path.stem)
     return kept, [f"{path}: {problem}; this part was left out." for problem in problems]
@@ -108,13 +111,11 @@ def _parse(path: Path) -> Record:
         size = path.stat().st_size
         if size > SIZE_LIMIT:
             raise FileFormatError(
-                f"{path} has {size:,} bytes; a record has at most {SIZE_LIMIT:,}. It is not a record of "
-                "ratenorm."
+                f"{path} has {size:,} bytes; a record has at most {SIZE_LIMIT:,}. It is not a record of ratenorm."
             )
         text = path.read_bytes().decode("utf-8")
-        record = json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys
-        )
+        record = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
+        json.dumps(record, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
     except OSError as error:
         raise UsageError(f"The record {path} could not be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
@@ -122,7 +123,7 @@ def _parse(path: Path) -> Record:
             f"{path} is damaged or not JSON: {error}. Write it again by repeating the experiment."
         ) from None
     if not isinstance(record, dict):
-        raise FileFormatError(f"{path} is not a record: it holds a {schema.name_of(record)}, not an object.")
+        raise FileFormatError(f"{path} is not a record: it holds a {name_of(record)}, not an object.")
     return record
 
 
@@ -151,23 +152,17 @@ def _rounded(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise schema.Invalid(
-                    where, f"has the key {key!r}, which is a {schema.name_of(key)}, not a text"
-                )
+                raise Invalid(where, f"has the key {key!r}, which is a {name_of(key)}, not a text")
         return {key: _rounded(item, f"{where}.{key}" if where else key) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise schema.Invalid(
-                where, f"is {value}; a missing or undefined figure is written as null (None)"
-            )
+            raise Invalid(where, f"is {value}; a missing or undefined figure is written as null (None)")
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
     if value is None or isinstance(value, str | bool | int):
         return value
-    raise schema.Invalid(
-        where, f"is a {schema.name_of(value)}, which JSON does not hold; use plain Python values"
-    )
+    raise Invalid(where, f"is a {name_of(value)}, which JSON does not hold; use plain Python values")
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -48,27 +48,21 @@ def load(paths: Iterable[PathLike]) -> tuple[list[Record], list[str]]:
     return load_records(paths)
 
 
-def save_plots(
-    records: Sequence[Record], folder: PathLike, formats: Sequence[str] = ("png", "svg")
-) -> list[Path]:
+def save_plots(records: Sequence[Record], folder: PathLike, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write every plot of the report as files ("png", "svg", "pdf") and return their paths."""
     from ratenorm.report.plots import save_plots as save
 
     return save(records, folder, formats)
 
 
-def save_tables(
-    records: Sequence[Record], folder: PathLike, formats: Sequence[str] = ("csv", "tex")
-) -> list[Path]:
+def save_tables(records: Sequence[Record], folder: PathLike, formats: Sequence[str] = ("csv", "tex")) -> list[Path]:
     """Write every table of the report as files ("csv", "tex") and return their paths."""
     from ratenorm.report.tables import save_tables as save
 
     return save(records, folder, formats)
 
 
-def watch(
-    run_folder: PathLike, once: bool = False, interval: float = 2.0, stream: TextIO | None = None
-) -> None:
+def watch(run_folder: PathLike, once: bool = False, interval: float = 2.0, stream: TextIO | None = None) -> None:
     """Show a running training in the terminal from its folder's files; never writes to the folder.
 
     Returns after one view (`once`), when the run has left its record, or on Ctrl-C.

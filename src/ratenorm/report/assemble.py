@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -55,7 +56,8 @@ def build_report(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike
         temporary.write_bytes(content)
         os.replace(temporary, out)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise UsageError(f"The report could not be written to {out}: {error.strerror or error}.") from error
     runs = sum(len(record["runs"]) for record in loaded)
     return BuildResult(out, len(content), len(loaded), runs, tuple(warnings))

@@ -20,11 +20,7 @@ def page(records: Sequence[Record], warnings: Sequence[str]) -> str:
     """The report of these records; `warnings` are printed before everything else."""
     runs = measures.runs_of(records)
     made = sections.all_sections(records, runs)
-    title = (
-        records[0]["title"]
-        if len(records) == 1
-        else f"{several(len(runs), 'run')} from {len(records)} records"
-    )
+    title = records[0]["title"] if len(records) == 1 else f"{several(len(runs), 'run')} from {len(records)} records"
     assets = files("ratenorm.report") / "assets"
     return "\n".join(
         [
@@ -38,8 +34,7 @@ def page(records: Sequence[Record], warnings: Sequence[str]) -> str:
             _navigation(made),
             f'<main id="top">{_header(records, runs, title)}{_warnings(warnings)}',
             *(_section(section) for section in made),
-            "<footer>Made by ratenorm from the records named above. The file is complete in "
-            "itself.</footer></main>",
+            "<footer>Made by ratenorm from the records named above. The file is complete in itself.</footer></main>",
             f'<script type="application/json" id="data">{_data(records, runs)}</script>',
             f"<script>{assets.joinpath('page.js').read_text('utf-8')}</script></body></html>",
         ]
@@ -55,8 +50,7 @@ def _header(records: Sequence[Record], runs: Sequence[measures.Run], title: str)
     facts = list(dict.fromkeys(fact for record in records for fact in _facts(record)))
     chips = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
     tiles = "".join(
-        f"<div><dd>{escape(tile.figure)}</dd><dt>{escape(tile.meaning)}</dt></div>"
-        for tile in summary.tiles(runs)
+        f"<div><dd>{escape(tile.figure)}</dd><dt>{escape(tile.meaning)}</dt></div>" for tile in summary.tiles(runs)
     )
     return (
         f'<header><ul class="chips">{chips}</ul><h1>{escape(title)}</h1>'

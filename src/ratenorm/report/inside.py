@@ -22,33 +22,23 @@ def look_inside_html(records: Sequence[Record], figure: Callable[[plots.Plot, st
     if not shown:
         return ""
     total = sum(len(record.get("examples") or []) for record in records)
-    more = (
-        f'<p class="note">The first {len(shown)} of {total} images are shown.</p>'
-        if total > len(shown)
-        else ""
-    )
+    more = f'<p class="note">The first {len(shown)} of {total} images are shown.</p>' if total > len(shown) else ""
     inputs = labels = panels = ""
     for i, (record, example, plot) in enumerate(shown):
         checked = " checked" if i == 0 else ""
         inputs += f'<input type="radio" name="example" id="pick-{i}"{checked}>'
-        labels += (
-            f'<label for="pick-{i}">{_image(example)}<span>{escape(_name(record, example))}</span></label>'
-        )
+        labels += f'<label for="pick-{i}">{_image(example)}<span>{escape(_name(record, example))}</span></label>'
         panels += f'<div class="panel" data-example="{i}">{_panel(record, example, plot, figure)}</div>'
     choices = f'{inputs}<div class="choices">{labels}</div>'
     return f'{more}<div class="picker">{choices}<div class="panels">{panels}</div></div>'
 
 
-def _panel(
-    record: Record, example: dict[str, Any], plot: plots.Plot, figure: Callable[[plots.Plot, str], str]
-) -> str:
+def _panel(record: Record, example: dict[str, Any], plot: plots.Plot, figure: Callable[[plots.Plot, str], str]) -> str:
     classes = record["data"]["classes"]
     caption = (
         f"Run “{example['run']}”. Above: mean output of each class so far. Below: spikes of up to "
-        f"{NEURONS_SHOWN} neurons "
-        f"a layer over the first {window(example)} steps. Black line: the answer settled. Triangle: from "
-        "here on K of the "
-        f"layer stays below {measures.K_SETTLED:g}."
+        f"{NEURONS_SHOWN} neurons a layer over the first {several(window(example), 'step')}. Black line: the "
+        f"answer settled. Triangle: from here on K of the layer stays below {measures.K_SETTLED:g}."
     )
     slider = (
         '<div class="explore" hidden><label>Scores at step <input type="range" min="1" step="1"> '

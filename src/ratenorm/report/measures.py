@@ -87,10 +87,7 @@ def runs_of(records: Sequence[Record]) -> list[Run]:
             label = f"{label}, {run['network']} on {record['data']['name']}"
         repeated = sum(other == label or other.startswith(f"{label} (") for other in labels)
         labels.append(f"{label} ({repeated + 1})" if repeated else label)
-    return [
-        Run(label, run, record["ann"], record["data"]["images"])
-        for label, (record, run) in zip(labels, pairs)
-    ]
+    return [Run(label, run, record["ann"], record["data"]["images"]) for label, (record, run) in zip(labels, pairs)]
 
 
 def by_network(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:

@@ -118,9 +118,9 @@ def _exits(runs: Sequence[Run]) -> list[Section]:
             plot,
             escape(
                 f"{run.label}: an image answers as soon as its {exits['criterion']} passes "
-                f"{exits['threshold']:.4g}. "
-                f"Accuracy {100 * exits['accuracy']:.2f} % after {exits['mean_steps']:.2f} steps on average, "
-                f"{exits['worst_steps']} at worst; allowed loss {100 * exits['allowed_loss']:.2f} points."
+                f"{exits['threshold']:.4g}. Accuracy {100 * exits['accuracy']:.2f} % after "
+                f"{exits['mean_steps']:.2f} steps on average, {exits['worst_steps']} at worst; allowed loss "
+                f"{100 * exits['allowed_loss']:.2f} points."
             ),
         )
     return [Section("exit", "Early exit", body)] if body else []
@@ -143,15 +143,11 @@ def _layers(runs: Sequence[Run]) -> list[Section]:
         )
         body += figure(omega, "Ω = |r|₁ / |r|₂² of the analog rates, and the firing threshold.")
         body += figure(rates, "Firing rates of all neurons over all images at the last step; logarithmic.")
-        body += figure(
-            dead, "Saturated: rate at least 1 − 1/T, the threshold cut it off. Dead: not one spike."
-        )
+        body += figure(dead, "Saturated: rate at least 1 − 1/T, the threshold cut it off. Dead: not one spike.")
     for i, run in enumerate(runs):
         if run.data["layers"]:
             table = tables.layer_table(run, f"layers-{i}").html()
-            body += (
-                f"<details><summary>Figures of every layer: {escape(run.label)}</summary>{table}</details>"
-            )
+            body += f"<details><summary>Figures of every layer: {escape(run.label)}</summary>{table}</details>"
     return [Section("layers", "Layer by layer", body)] if body else []
 
 
@@ -194,8 +190,7 @@ def _origin(records: Sequence[Record]) -> Section:
     body = ""
     for record in records:
         facts: dict[str, str] = {
-            "data": f"{record['data']['name']}, {record['data']['split']}, {record['data']['images']:,} "
-            "images",
+            "data": f"{record['data']['name']}, {record['data']['split']}, {record['data']['images']:,} images",
             "scale": record["scale"],
             "network": f"{record['ann']['name']}, {record['ann']['parameters']:,} parameters, "
             f"{record['ann']['macs']:,} MACs an image",
@@ -213,9 +208,7 @@ def _origin(records: Sequence[Record]) -> Section:
         )
         body += f'<h3>{escape(record["title"])}</h3><dl class="facts">{rows}</dl><ul>{methods}</ul>'
         body += f"<details><summary>Configuration</summary><pre>{config}</pre></details>"
-    keys = sorted(
-        {key for record in records for run in record["runs"] for key in run["papers"]} | {"horowitz2014"}
-    )
+    keys = sorted({key for record in records for run in record["runs"] for key in run["papers"]} | {"horowitz2014"})
     papers = "".join(f"<li>{escape(reference(key))}</li>" for key in keys)
     return Section("origin", "How to repeat it", f'{body}<h3>Papers</h3><ul class="papers">{papers}</ul>')
 

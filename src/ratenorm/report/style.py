@@ -62,6 +62,7 @@ RC: dict[str, Any] = {
     "svg.hashsalt": "ratenorm",
     "pdf.fonttype": 42,
     "path.simplify_threshold": 0.2,
+    "text.parse_math": False,  # a dollar in a name is a dollar
 }
 
 
@@ -122,6 +123,11 @@ def y_title(ax: Axes, text: str) -> None:
     ax.set_title(text, color=MUTED, fontweight="normal", fontsize=SMALL)
 
 
+def shorten(text: str, limit: int = 36) -> str:
+    """A name that leaves room for the plot; the tables and the summary give it in full."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
 def spread(positions: Sequence[float], gap: float) -> list[float]:
     """Move positions apart until neighbours are `gap` away, shifting as little as the order allows."""
     order = sorted(range(len(positions)), key=lambda i: positions[i])
@@ -157,7 +163,7 @@ def label_ends(ax: Axes, labels: Sequence[tuple[str, str, float]], height: float
     gap = 12.5 / height
     for (text, hue, _), y in zip(labels, spread([min(1.0, max(0.0, y)) for _, _, y in labels], gap)):
         ax.annotate(
-            text, (1.0, y), xycoords="axes fraction", xytext=(7, 0), textcoords="offset points",
+            shorten(text), (1.0, y), xycoords="axes fraction", xytext=(7, 0), textcoords="offset points",
             va="center", ha="left", color=hue, fontsize=9.0, annotation_clip=False,
         )  # fmt: skip
 
@@ -165,15 +171,13 @@ def label_ends(ax: Axes, labels: Sequence[tuple[str, str, float]], height: float
 def key_above(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     """Names in their own colours above a figure of several panels, in place of a boxed legend."""
     height, width = figure.get_figheight() * 72, figure.get_figwidth() * 72
-    lines = _wrapped(entries, width - 8)
+    lines = _wrapped([(shorten(name), hue) for name, hue in entries], width - 8)
     room = (13.0 * len(lines) + 6) / height
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - room))
     for row, line in enumerate(lines):
         x = 4.0
         for name, hue in line:
-            figure.text(
-                x / width, 1 - (11 + 13.0 * row) / height, name, color=hue, fontsize=9.0, in_layout=False
-            )
+            figure.text(x / width, 1 - (11 + 13.0 * row) / height, name, color=hue, fontsize=9.0, in_layout=False)
             x += _text_width(name) + _KEY_GAP
 
 

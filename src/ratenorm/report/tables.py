@@ -91,16 +91,12 @@ def accuracy_table(runs: Sequence[Run]) -> Table:
         )
         for run in runs
     ]
-    return Table(
-        "accuracy", "Accuracy (%) when answering at step T", _step_columns("ANN", steps), tuple(rows)
-    )
+    return Table("accuracy", "Accuracy (%) when answering at step T", _step_columns("ANN", steps), tuple(rows))
 
 
 def loss_table(runs: Sequence[Run]) -> Table:
     steps = measures.shown_steps(runs)
-    rows = [
-        (run.label, *(_at(run, t, lambda r, t: f"{100 * r.loss_at(t):.2f}") for t in steps)) for run in runs
-    ]
+    rows = [(run.label, *(_at(run, t, lambda r, t: f"{100 * r.loss_at(t):.2f}") for t in steps)) for run in runs]
     return Table("loss", "Loss against the ANN (points) at step T", _step_columns(None, steps), tuple(rows))
 
 
@@ -186,9 +182,7 @@ def save_tables(
     """Write every table in every format."""
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
-        raise UsageError(
-            f"Saving tables: the format {unknown[0]!r} is unknown. Choose from {', '.join(FORMATS)}."
-        )
+        raise UsageError(f"Saving tables: the format {unknown[0]!r} is unknown. Choose from {', '.join(FORMATS)}.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []

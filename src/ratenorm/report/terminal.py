@@ -75,9 +75,7 @@ def view(folder: Path, now: float) -> str:
     if progress.lines:
         rows += _figures(progress.lines, _age(folder / METRICS, now))
     else:
-        rows.append(
-            f"No figures yet: {METRICS} is not there or empty. A training writes it from its first step on."
-        )
+        rows.append(f"No figures yet: {METRICS} is not there or empty. A training writes it from its first step on.")
     if progress.unreadable:
         rows.append(f"{progress.unreadable} damaged line(s) of {METRICS} left out.")
     plots = _last_plots(folder)
@@ -126,11 +124,7 @@ def sparkline(values: Sequence[float], width: int = 48) -> str:
 
 
 def _figures(lines: Sequence[Mapping[str, Any]], age: str) -> list[str]:
-    where = [
-        f"{key} {value:,.0f}"
-        for key in ("stage", "epoch", "step")
-        if (value := _last(lines, key)) is not None
-    ]
+    where = [f"{key} {value:,.0f}" for key in ("stage", "epoch", "step") if (value := _last(lines, key)) is not None]
     rows = [", ".join(where) + (f"   (updated {age} ago)" if age else "")]
     stage = _last(lines, "stage")
     current = [line for line in lines if line.get("stage") == stage] if stage is not None else lines

@@ -63,12 +63,8 @@ def layer_plots(network: str, runs: Sequence[measures.Run], number: int) -> list
             f"Omega and threshold of each layer of {network}",
             partial(layers.omega_and_threshold, runs),
         ),
-        Plot(
-            f"rates{end}", f"Firing rates of each layer of {network}", partial(layers.rate_histograms, runs)
-        ),
-        Plot(
-            f"dead{end}", f"Saturated and dead neurons of {network}", partial(layers.saturated_and_dead, runs)
-        ),
+        Plot(f"rates{end}", f"Firing rates of each layer of {network}", partial(layers.rate_histograms, runs)),
+        Plot(f"dead{end}", f"Saturated and dead neurons of {network}", partial(layers.saturated_and_dead, runs)),
     ]
 
 
@@ -126,9 +122,7 @@ def save_plots(
     """Write every plot in every format; the same records give the same bytes."""
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
-        raise UsageError(
-            f"Saving plots: the format {unknown[0]!r} is unknown. Choose from {', '.join(FORMATS)}."
-        )
+        raise UsageError(f"Saving plots: the format {unknown[0]!r} is unknown. Choose from {', '.join(FORMATS)}.")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []

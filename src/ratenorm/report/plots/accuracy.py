@@ -32,14 +32,12 @@ def accuracy_over_time(runs: Sequence[Run], size: Size) -> Figure:
         lower.plot(steps, [max(100 * run.loss_at(t), _LEAST_LOSS) for t in steps], **look)
         if run.target_step:
             dot = {"marker": "o", "markersize": 5.5, "markeredgecolor": style.SURFACE, "markeredgewidth": 1.2}
-            upper.plot(
-                run.target_step, run.accuracy[run.target_step - 1], **dot, color=style.colour(i), zorder=20
-            )
+            upper.plot(run.target_step, run.accuracy[run.target_step - 1], **dot, color=style.colour(i), zorder=20)
         labels.append((run.label, style.colour(i), (run.accuracy[-1] - bottom) / (top - bottom)))
     for name, value in _anns(runs):
         upper.axhline(value, color=INK, linewidth=0.9, zorder=2)
         upper.annotate(
-            f"{name} {value * 100:.2f} %", (0.0, value), xycoords=("axes fraction", "data"),
+            f"{style.shorten(name)} {value * 100:.2f} %", (0.0, value), xycoords=("axes fraction", "data"),
             xytext=(4, -10.5), textcoords="offset points", fontsize=style.SMALL, color=INK,
         )  # fmt: skip
     style.percent_axis(upper, "accuracy")
@@ -96,7 +94,7 @@ def accuracy_latency_front(points: Sequence[Mapping[str, Any]], size: Size) -> F
         ends = places[i][0] > (left * right) ** 0.5
         spot = places[i] if size.wide else (right, ax.get_ylim()[0])
         ax.annotate(
-            f"{points[i]['name']}: {places[i][1] * 100:.2f} % at {places[i][0]:g}", spot,
+            f"{style.shorten(points[i]['name'], 28)}: {places[i][1] * 100:.2f} % at {places[i][0]:g}", spot,
             xytext=((-4, -14) if ends else (8, -12)) if size.wide else (-2, 5), textcoords="offset points",
             ha="right" if ends else "left", fontsize=style.SMALL, color=style.SERIES[0],
         )  # fmt: skip
@@ -114,7 +112,8 @@ def early_exit_histogram(run: Run, size: Size) -> Figure:
     figure = style.new_figure(size, 2.7)
     ax = figure.subplots()
     shown = max(exits["worst_steps"], 4)
-    ax.bar(range(1, shown + 1), counts[:shown], width=0.86, color=style.SERIES[0])
+    drawn = counts[:shown]
+    ax.bar(range(1, len(drawn) + 1), drawn, width=0.86, color=style.SERIES[0])
     ax.set_xlim(0.3, shown + 0.9)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     ax.grid(axis="x", visible=False)
@@ -129,7 +128,7 @@ def early_exit_histogram(run: Run, size: Size) -> Figure:
         fontsize=9.0,
     )  # fmt: skip
     ax.annotate(
-        f"worst {exits['worst_steps']}", (exits["worst_steps"], 0), xytext=(0, 14),
-        textcoords="offset points", ha="right" if shown > 6 else "center", fontsize=style.SMALL, color=MUTED,
+        f"worst {exits['worst_steps']}", (exits["worst_steps"], drawn[exits["worst_steps"] - 1]),
+        xytext=(0, 4), textcoords="offset points", ha="center", fontsize=style.SMALL, color=MUTED,
     )  # fmt: skip
     return figure

@@ -60,7 +60,7 @@ def _scores(ax: Axes, example: Mapping[str, Any], classes: Sequence[str], shown:
         if c in named:
             hue = style.colour(named.index(c))
             ax.plot(range(1, shown + 1), curve, color=hue, zorder=4)
-            labels.append((classes[c], hue, last[c]))
+            labels.append((style.shorten(classes[c], 14), hue, last[c]))
         else:
             ax.plot(range(1, shown + 1), curve, color=MUTED, linewidth=0.7, alpha=0.5)
     bottom, top = ax.get_ylim()
@@ -86,19 +86,16 @@ def _raster(ax: Axes, layer: Mapping[str, Any], shown: int, size: Size) -> None:
     """Spikes as ticks in one compound path: hundreds of separate marks would make the file large."""
     neurons = sorted({neuron for _, neuron in layer["raster"]})[:NEURONS_SHOWN]
     row_of = {neuron: row for row, neuron in enumerate(neurons)}
-    spikes = sorted(
-        (step, row_of[neuron]) for step, neuron in layer["raster"] if neuron in row_of and step <= shown
-    )
+    spikes = sorted((step, row_of[neuron]) for step, neuron in layer["raster"] if neuron in row_of and step <= shown)
     if spikes:
         points = [(step, row + end) for step, row in spikes for end in (0.1, 0.9)]
         path = Path(points, [Path.MOVETO, Path.LINETO] * len(spikes))
         # Narrower than a step, so that single spikes can be told apart at every window.
         points_per_step = (size.width - 1.2) * 72 / shown
         ax.add_patch(
-            PathPatch(
-                path, edgecolor=style.SERIES[0], linewidth=min(2.0, 0.6 * points_per_step), capstyle="butt"
-            )
+            PathPatch(path, edgecolor=style.SERIES[0], linewidth=min(2.0, 0.6 * points_per_step), capstyle="butt")
         )
+    name = style.shorten(layer["name"], 18)
     settled = layer_settled(layer["k"])
     if settled and settled <= shown:
         ax.plot(settled, -1.6, marker="^", color=style.SERIES[1], markersize=5, clip_on=False, zorder=6)
@@ -108,6 +105,6 @@ def _raster(ax: Axes, layer: Mapping[str, Any], shown: int, size: Size) -> None:
     ax.spines["left"].set_visible(False)
     ax.tick_params(bottom=False)
     if size.wide:
-        ax.set_ylabel(layer["name"], rotation=0, ha="right", va="center", fontsize=style.SMALL, color=INK)
+        ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=style.SMALL, color=INK)
     else:
-        ax.set_title(layer["name"], fontsize=style.SMALL, fontweight="normal", pad=2)
+        ax.set_title(name, fontsize=style.SMALL, fontweight="normal", pad=2)

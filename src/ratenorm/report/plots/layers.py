@@ -54,9 +54,7 @@ def rate_histograms(runs: Sequence[Run], size: Size) -> Figure:
             histogram = run.data["layers"][position]["rate_histogram"]
             total = sum(histogram["counts"]) or 1
             shares = [count / total for count in histogram["counts"]]
-            ax.stairs(
-                shares, histogram["edges"], color=style.colour(i), linestyle=style.dash(i), linewidth=1.3
-            )
+            ax.stairs(shares, histogram["edges"], color=style.colour(i), linestyle=style.dash(i), linewidth=1.3)
         ax.set_yscale("log")
         ax.set_ylim(1e-4, 1.3)
         ax.yaxis.set_major_locator(LogLocator(100))
@@ -80,7 +78,7 @@ def _layer_panels(runs: Sequence[Run], size: Size, unit: str) -> tuple[Figure, I
     for ax in cells[len(layers) :]:
         ax.set_visible(False)
     for position, ax in enumerate(cells[: len(layers)]):
-        ax.set_title(layers[position]["name"], fontsize=style.SMALL + 0.5)
+        ax.set_title(style.shorten(layers[position]["name"], 18), fontsize=style.SMALL + 0.5)
         if position + columns >= len(layers):
             ax.tick_params(labelbottom=True)  # the last panel of a column, also above an empty cell
     style.key_above(figure, [(run.label, style.colour(i)) for i, run in enumerate(runs)])
@@ -130,7 +128,7 @@ def _across_layers(
     value_of: Callable[[dict[str, Any]], float | None],
     spread_of: Callable[[dict[str, Any]], tuple[float, float]] | None = None,
 ) -> None:
-    names = [layer["name"] for layer in runs[0].data["layers"]]
+    names = [style.shorten(layer["name"], 18) for layer in runs[0].data["layers"]]
     for i, run in enumerate(runs):
         offset = (i - (len(runs) - 1) / 2) * min(0.14, 0.6 / len(runs))
         places = [x + offset for x in range(len(names))]

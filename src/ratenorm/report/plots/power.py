@@ -53,7 +53,7 @@ def _power_panel(ax: Axes, run: Run, hue: str, shown: int) -> None:
         spent = f"{count(sum(run.data['spikes'][:target]))} α in {several(target, 'step')}"
     else:
         spent = f"not within 1 point in {several(run.steps, 'step')}"
-    ax.set_title(run.label, color=hue, fontsize=9.0)
+    ax.set_title(style.shorten(run.label), color=hue, fontsize=9.0)
     ax.annotate(
         spent, (0.985, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=style.SMALL, color=INK,
         bbox={"facecolor": style.SURFACE, "edgecolor": "none", "pad": 1.5},
@@ -79,15 +79,13 @@ def energy_bars(runs: Sequence[Run], size: Size) -> Figure:
         quantised = energy.analog_quantised(run.ann["macs"], bits)
         limit = max(limit, left, rival)
         ax.vlines(rival, row - 0.24, row + 0.24, color=INK, linewidth=2.2, zorder=4)
-        ax.vlines(
-            quantised, row - 0.24, row + 0.24, color=INK, linewidth=1.4, linestyle=(0, (1.2, 1)), zorder=4
-        )
+        ax.vlines(quantised, row - 0.24, row + 0.24, color=INK, linewidth=1.4, linestyle=(0, (1.2, 1)), zorder=4)
         ax.annotate(
             several(bits, "bit"), (quantised, row + 0.25), xytext=(0, -1), textcoords="offset points",
             ha="center", va="top", fontsize=style.SMALL, color=INK,
         )  # fmt: skip
         reached = "" if run.target_step else " (target not reached)"
-        note = f"{run.label}: {joules(used.total)} at step {run.reading_step}{reached}"
+        note = f"{style.shorten(run.label, 28)}: {joules(used.total)} at step {run.reading_step}{reached}"
         if size.wide and run.energy_ratio is not None:
             note += f", {percent(run.energy_ratio)} of the ANN"
         ax.annotate(
