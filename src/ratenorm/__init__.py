@@ -1,0 +1,77 @@
+"""ratenorm: spiking networks that answer fast.
+
+    model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult --> record --> report
+"""
+
+from ratenorm import data, models
+from ratenorm._version import __version__
+from ratenorm.convert.convert import Conversion, convert, normalise_weights
+from ratenorm.convert.lower import inspect
+from ratenorm.convert.thresholds import (
+    ChannelNorm,
+    DataNorm,
+    Fixed,
+    MaxNorm,
+    Method,
+    ModelNorm,
+    Override,
+    Percentile,
+    Scaled,
+    SiteScale,
+    SpikeNorm,
+    Trained,
+)
+from ratenorm.core.coding import Constant, Poisson
+from ratenorm.core.rate_norm import RateNorm
+from ratenorm.engines.evaluate import Evaluation, evaluate
+from ratenorm.engines.result import SimResult
+from ratenorm.engines.simulate import simulate, stream
+from ratenorm.errors import RatenormError
+from ratenorm.export.network import NetworkSpec, load_network, save_network
+from ratenorm.export.spiking import load, save
+from ratenorm.graph.net import SpikingNet
+from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.stage1 import start_from_relu_, train_accuracy
+from ratenorm.train.stage2 import train_latency
+
+__all__ = [
+    "ChannelNorm",
+    "Constant",
+    "Conversion",
+    "DataNorm",
+    "Evaluation",
+    "Fixed",
+    "MaxNorm",
+    "Method",
+    "ModelNorm",
+    "NetworkSpec",
+    "Override",
+    "Percentile",
+    "Poisson",
+    "RateNorm",
+    "RatenormError",
+    "Scaled",
+    "SimResult",
+    "SiteScale",
+    "SpikeNorm",
+    "SpikingNet",
+    "Stage1",
+    "Stage2",
+    "Trained",
+    "__version__",
+    "convert",
+    "data",
+    "evaluate",
+    "inspect",
+    "load",
+    "load_network",
+    "models",
+    "normalise_weights",
+    "save",
+    "save_network",
+    "simulate",
+    "start_from_relu_",
+    "stream",
+    "train_accuracy",
+    "train_latency",
+]

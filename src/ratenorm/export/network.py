@@ -14,6 +14,7 @@ from torch import nn
 from ratenorm import models
 from ratenorm._version import __version__
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers
+from ratenorm.data import Normalisation
 from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.files import read_tensors, write_tensors
 
@@ -38,6 +39,11 @@ class NetworkSpec:
     @property
     def input_shape(self) -> tuple[int, int, int]:
         return (self.channels, *self.size)
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """The transform of the images it was trained on."""
+        return Normalisation(self.mean, self.std)
 
     def build(self) -> nn.Module:
         """The network with fresh weights, drawn from torch's global generator."""

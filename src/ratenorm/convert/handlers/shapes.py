@@ -122,14 +122,12 @@ FUNCTIONS: dict[Any, Handler] = {
     F.channel_shuffle: lambda lo, at, args, kwargs: _channel_shuffle(lo, at, args[0], args[1]),
 }
 
-_RESHAPING = (
-    (
-        "view reshape flatten squeeze unsqueeze contiguous clone detach float to unflatten view_as reshape_as"  # no reordering
-    ).split()
-)
+# Methods that change the shape, or nothing at all, without reordering.
+_RESHAPING = ("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze")
+_SAME = ("contiguous", "clone", "detach", "float", "to")
 
 METHODS: dict[Any, Handler] = {
-    **dict.fromkeys(_RESHAPING, _reshaping),
+    **dict.fromkeys((*_RESHAPING, *_SAME), _reshaping),
     "permute": _permute,
     "transpose": _transpose,
     "swapaxes": _transpose,

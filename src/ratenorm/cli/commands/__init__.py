@@ -1,0 +1,23 @@
+"""One file a command. A command is a frozen dataclass whose fields are its options and whose `run` does the work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Union
+
+import tyro
+
+from ratenorm.cli.commands.convert import Convert
+from ratenorm.cli.commands.data import Data
+from ratenorm.cli.commands.demo import Demo
+from ratenorm.cli.commands.evaluate import Evaluate
+from ratenorm.cli.commands.info import Info
+from ratenorm.cli.commands.report import Report
+from ratenorm.cli.commands.train import Train
+from ratenorm.cli.commands.watch import Watch
+
+ALL: tuple[type, ...] = (Demo, Train, Convert, Evaluate, Report, Watch, Data, Info)
+
+
+def any_command() -> Any:
+    """The union of all commands, as the parser takes it."""
+    return Union[tuple(Annotated[c, tyro.conf.subcommand(c.__name__.lower())] for c in ALL)]  # noqa: UP007

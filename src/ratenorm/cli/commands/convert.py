@@ -1,0 +1,69 @@
+"""`ratenorm convert`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ratenorm.cli.commands.options import data_config
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Convert a trained network file into a spiking one. For your own nn.Module use ratenorm.convert in Python."""
+
+    network: Annotated[Path, tyro.conf.Positional]
+    """network file, for example runs/a/stage2.safetensors"""
+    out: Path
+    """spiking network file to write"""
+    method: str = "trained"
+    """thresholds: trained, max, percentile:99.9, channel, spike:64, scaled:0.8:spike, data, model, fixed:1.0"""
+    v0: float = 0.0
+    """membrane potential at the start, as a fraction of the threshold (0: the paper, 0.5: rounds instead of
+    flooring)
+    """
+    data: str | None = None
+    """calibration images for methods that need some (default: the set the network was trained on)"""
+    root: Path | None = None
+    """where the data set lies"""
+    images: int = 1000
+    """calibration images, from the training set"""
+    max_pool: Literal["gated", "average"] = "gated"
+    """max-pooling by accumulated counts, or replaced by average pooling"""
+    overwrite: bool = False
+    """replace the file if it is there"""
+
+    def run(self) -> None:
+        import torch
+
+        from ratenorm.convert.convert import convert
+        from ratenorm.convert.thresholds import parse
+        from ratenorm.errors import UsageError
+        from ratenorm.experiments.calibration import calibration_images
+        from ratenorm.export.network import load_network
+        from ratenorm.export.spiking import save
+
+        if self.out.exists() and not self.overwrite:
+            raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
+        method = parse(self.method)
+        model, spec = load_network(self.network)
+        images = None
+        if method.needs_data:
+            images = calibration_images(data_config(self.data or spec.dataset, self.root), spec, self.images)
+        conversion = convert(
+            model,
+            method,
+            example=torch.zeros(1, *spec.input_shape),
+            calibration=images,
+            v0=self.v0,
+            max_pool=self.max_pool,
+        )
+        save(conversion.net, self.out, {"spec": spec.to_json(), "method": method.to_json(), "v0": self.v0})
+        print(conversion.report)
+        print(
+            f"\n{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
+            f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
+        )

@@ -1,0 +1,66 @@
+"""`ratenorm`: the entry point."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from ratenorm._version import __version__
+from ratenorm.errors import RatenormError
+
+MANUAL = """Turn a neural network into a spiking one that is accurate within a few time-steps.
+
+  A first look       ratenorm demo
+  Train              ratenorm train --model cnn7 --data mnist --out runs/a
+  Convert            ratenorm convert runs/a/stage2.safetensors --out net.safetensors
+  Evaluate           ratenorm evaluate net.safetensors --data mnist --steps 64 --out runs/b
+  Compare methods    ratenorm compare runs/a/stage1.safetensors --data mnist --out runs/c
+  Look               ratenorm report runs/a runs/b -o report.html
+
+Every run writes a folder with its configuration, metrics and record. A used folder is refused unless --resume or
+--overwrite is given. Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C, 143 by SIGTERM.
+Each command has its own --help."""
+
+
+class Command(Protocol):
+    def run(self) -> None: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments in (["--version"], ["-V"]):
+        print(f"ratenorm {__version__}")
+        return 0
+    try:
+        command = parse(arguments)
+    except SystemExit as stop:  # --help, or a typo that the parser has explained
+        return int(stop.code or 0)
+    try:
+        command.run()
+    except RatenormError as error:
+        print(f"ratenorm: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("ratenorm: stopped by Ctrl-C.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that the words name. Leaves by SystemExit (2) with an explanation where they name none."""
+    import tyro
+
+    from ratenorm.cli.commands import any_command
+
+    parsed: Command = tyro.cli(any_command(), prog="ratenorm", description=MANUAL, args=list(arguments))
+    return parsed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

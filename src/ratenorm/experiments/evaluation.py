@@ -1,0 +1,110 @@
+"""Evaluating a spiking network file over a set, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from ratenorm import records
+from ratenorm.convert.thresholds import from_json
+from ratenorm.core.coding import Coding, Constant, Poisson
+from ratenorm.data import Batches, ImageSet
+from ratenorm.engines.evaluate import Evaluation, evaluate
+from ratenorm.engines.simulate import EngineName
+from ratenorm.errors import FileFormatError
+from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
+from ratenorm.experiments.training import DataConfig
+from ratenorm.export.network import NetworkSpec
+from ratenorm.export.spiking import load_with_about
+from ratenorm.graph.net import SpikingNet
+from ratenorm.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    network: str
+    data: DataConfig = field(default_factory=DataConfig)
+    split: str = "test"
+    steps: int = 64
+    images: int | None = None
+    batch_size: int = 200
+    engine: EngineName = "auto"
+    coding: str = "constant"
+    seed: int = 0
+    fit_images: int = 1000
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
+    """What the network was fed, kept in its file."""
+    try:
+        return NetworkSpec.from_json(about["spec"])
+    except (KeyError, TypeError) as error:
+        raise FileFormatError(
+            f"Reading {path}: the file does not say which images the network takes. Evaluate it in Python with "
+            "ratenorm.evaluate, or convert it again with `ratenorm convert`."
+        ) from error
+
+
+def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
+    """Run the whole evaluation; returns the record it wrote."""
+    began = time.monotonic()
+    net, about = load_with_about(config.network)
+    spec = spec_of(about, config.network)
+    method = from_json(about.get("method", {"method": "trained"}))
+    v0 = float(about.get("v0", 0.0))
+    available = config.data.train() if config.split == "train" else config.data.test()
+    images = available if config.images is None else available.subset(range(min(config.images, len(available))))
+    coding = coding_of(config.coding, config.seed, spec)
+    result = watched_evaluation(
+        spec.model, net, images, spec, config.steps, config.engine, coding, config.fit_images, config.batch_size
+    )
+    record = make_record(
+        "evaluate",
+        f"{spec.model} on {images.name}, {config.steps} steps",
+        config.to_json(),
+        seed=config.seed,
+        seconds=time.monotonic() - began,
+        data={"name": images.name, "split": config.split, "images": len(images), "classes": list(images.classes)},
+        ann=ann_entry(spec.model, net, result.analog_accuracy, None),
+        runs=[run_entry(method.label, spec.model, net, method, v0, result, coding)],
+        scale=scale_of(len(images), len(available), f"{config.split} images"),
+    )
+    records.write(folder / records.FILE_NAME, record)
+    return record
+
+
+def coding_of(name: str, seed: int, spec: NetworkSpec) -> Coding:
+    """Poisson coding needs an amplitude that no normalised pixel exceeds."""
+    if name == "constant":
+        return Constant()
+    ends = [abs((pixel - mean) / std) for mean, std in zip(spec.mean, spec.std, strict=True) for pixel in (0.0, 1.0)]
+    return Poisson(max(ends), seed)
+
+
+def watched_evaluation(
+    name: str,
+    net: SpikingNet,
+    images: ImageSet,
+    spec: NetworkSpec,
+    steps: int,
+    engine: EngineName,
+    coding: Coding | None = None,
+    fit_images: int = 1000,
+    batch_size: int = 500,
+) -> Evaluation:
+    """`evaluate` with a progress bar."""
+    batches = Batches(images, batch_size, normalise=spec.normalisation)
+    with tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True) as bar:
+
+        def progress(so_far: Evaluation) -> None:
+            bar.update(so_far.images - bar.n)
+            bar.set_postfix(accuracy=f"{so_far.accuracy[-1]:.4f}", refresh=False)
+
+        return evaluate(net, batches, steps, engine=engine, coding=coding, fit_images=fit_images, progress=progress)

@@ -1,0 +1,153 @@
+"""Training a network of ours in a run folder: both stages, every file a later step needs, all of it resumable."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ratenorm.core.rate_norm import rate_norm_layers, set_p_
+from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
+from ratenorm.errors import UsageError
+from ratenorm.export.network import NetworkSpec, load_network, save_network
+from ratenorm.runs import RunFolder
+from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.loop import accuracy
+from ratenorm.train.stage1 import start_from_relu_, train_accuracy
+from ratenorm.train.stage2 import train_latency
+
+STAGE1_FILE, STAGE2_FILE = "stage1.safetensors", "stage2.safetensors"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images: a known set, or a folder of images with one subfolder a class."""
+
+    name: str = "mnist"
+    root: str | None = None
+    folder: str | None = None
+
+    def train(self) -> ImageSet:
+        return load_folder(self.folder) if self.folder else load(self.name, "train", self.root)
+
+    def test(self) -> ImageSet:
+        return load_folder(self.folder) if self.folder else load(self.name, "test", self.root)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A whole training. `stage2` None ends after stage 1."""
+
+    model: str = "cnn7"
+    activation: str = "rate_norm"
+    data: DataConfig = field(default_factory=DataConfig)
+    stage1: Stage1 = field(default_factory=Stage1)
+    stage2: Stage2 | None = field(default_factory=Stage2)
+    from_relu: str | None = None  # a network file trained with ReLU to start from
+    images: int | None = None  # train on this many images only: reduced scale
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    """The trained network (p as the last stage left it), its spec, and the held-out accuracy after each stage."""
+
+    model: nn.Module
+    spec: NetworkSpec
+    stage1_accuracy: float | None
+    stage2_accuracy: float | None
+    seconds: float
+
+
+def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
+    """What network the data asks for."""
+    channels, height, width = images.image_shape
+    known = NORMALISATIONS.get(images.name)
+    normalise = measure_normalisation(images) if known is None else known
+    return NetworkSpec(
+        config.model,
+        config.activation,
+        len(images.classes),
+        channels,
+        (height, width),
+        normalise.mean,
+        normalise.std,
+        images.classes,
+        images.name,
+    )
+
+
+def train_network(config: TrainConfig, folder: RunFolder, show: bool = True) -> TrainOutcome:
+    """Train, or go on training, in a folder. A stage whose network file is there is done and is not repeated."""
+    began = time.monotonic()
+    images = config.data.train()
+    if config.images is not None and config.images < len(images):
+        images = split_holdout(images, config.images, config.stage1.seed)[1]
+    if config.activation == "relu" and config.stage2 is not None:
+        raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
+    spec = network_spec(config, images)
+    normalise = spec.normalisation
+    torch.manual_seed(config.stage1.seed)
+    model = spec.build()
+    stage1_file, stage2_file = folder / STAGE1_FILE, folder / STAGE2_FILE
+    first: float | None = None
+    second: float | None = None
+    if stage1_file.exists():
+        model, spec = load_network(stage1_file)
+    else:
+        if config.from_relu is not None:
+            relu, _ = load_network(config.from_relu)
+            start_from_relu_(
+                model, relu, Batches(split_holdout(images, min(2000, len(images) // 2), 0)[1], 500, normalise=normalise)
+            )
+        first = train_accuracy(
+            model, images, config.stage1, normalise=normalise, run=folder, show=show
+        ).validation_accuracy
+        save_network(stage1_file, model, spec)
+    if config.stage2 is not None:
+        if stage2_file.exists():
+            model, spec = load_network(stage2_file)
+        else:
+            second = train_latency(
+                model, images, config.stage2, normalise=normalise, run=folder, show=show
+            ).validation_accuracy
+            save_network(stage2_file, model, spec)
+    return TrainOutcome(model, spec, first, second, time.monotonic() - began)
+
+
+def train_in_folder(config: TrainConfig, folder: RunFolder) -> str:
+    """Train and say in words what came out, on the test images where the set has some."""
+    outcome = train_network(config, folder)
+    lines = [f"Trained {config.model} on {outcome.spec.dataset} in {outcome.seconds:.0f} s; networks in {folder.path}."]
+    for stage, held_out in (("stage 1", outcome.stage1_accuracy), ("stage 2", outcome.stage2_accuracy)):
+        if held_out is not None:
+            lines.append(f"  {stage}: {100 * held_out:.2f} % of the held-out images")
+    if found := thresholds(outcome.model):
+        lines.append("  thresholds: " + "  ".join(f"{value:.3f}" for value in found.values()))
+    if not config.data.folder:
+        figure = test_accuracy(outcome.model, outcome.spec, config.data.test())
+        lines.append(f"  test images: {100 * figure:.2f} % (before conversion)")
+    return "\n".join(lines)
+
+
+def at_p_one(path: str | Path) -> nn.Module:
+    """The network of a file with p = 1: as it was after stage 1."""
+    model, _ = load_network(path)
+    set_p_(model, 1.0)
+    return model
+
+
+def thresholds(model: nn.Module) -> dict[str, float]:
+    """Every Rate Norm layer's threshold."""
+    return {name: float(layer.threshold) for name, layer in rate_norm_layers(model)}
+
+
+def test_accuracy(model: nn.Module, spec: NetworkSpec, images: ImageSet) -> float:
+    """Accuracy of the network before conversion."""
+    return accuracy(model, Batches(images, 500, normalise=spec.normalisation))
