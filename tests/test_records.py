@@ -264,7 +264,7 @@ def test_salvage_needs_a_data_set_and_a_network(record: dict[str, Any], tmp_path
         records.salvage(_write_raw(tmp_path / "record.json", record))
 
 
-def test_records_load_neither_torch_nor_matplotlib() -> None:
+def test_importing_records_and_report_loads_no_drawing_library() -> None:
     code = (
         "import sys, ratenorm.records, ratenorm.report; "
         "sys.exit(any(name in sys.modules for name in ('matplotlib', 'PIL')))"

@@ -96,7 +96,7 @@ def test_it_is_well_formed_and_fetches_nothing(demo: tuple[report.BuildResult, f
 
 
 def test_the_same_records_give_the_same_bytes(make_record: Make, tmp_path: Path) -> None:
-    small = make_record(steps=4, methods=1, layers=1, examples=1, side=4)
+    small = make_record(steps=1, methods=1, layers=1, examples=1, side=4)  # the least there can be
     records.write(tmp_path / "run" / "record.json", small)
     first = report.build([tmp_path / "run"], tmp_path / "one.html").path
     # In another process: neither the order of a set nor the state of matplotlib may show.
@@ -105,6 +105,7 @@ def test_the_same_records_give_the_same_bytes(make_record: Make, tmp_path: Path)
     assert first.read_bytes() == (tmp_path / "two.html").read_bytes()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_text_of_a_record_cannot_become_markup(small: dict[str, Any], tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script><b onx='\"$x_1$"
     small["title"] = small["runs"][0]["name"] = small["diagnosis"]["run"] = small["data"]["classes"][2] = evil
@@ -122,8 +123,8 @@ def test_text_of_a_record_cannot_become_markup(small: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize(
     "shape",
-    [{"steps": 1, "methods": 1, "layers": 1}, {"methods": 0}, {"steps": 3, "layers": 0, "examples": 0}],
-    ids=["one step", "no runs", "no layers"],
+    [{"methods": 0}, {"steps": 3, "methods": 1, "layers": 0, "examples": 0}],
+    ids=["no runs", "no layers"],
 )
 def test_small_records_make_a_report_too(make_record: Make, tmp_path: Path, shape: dict[str, int]) -> None:
     record = make_record(**shape)

@@ -41,6 +41,16 @@ def test_every_plot_is_there_at_both_sizes(small: dict[str, Any]) -> None:
             seen |= set(ids)
 
 
+def test_names_are_drawn_as_they_are_and_cut_where_they_are_long(small: dict[str, Any]) -> None:
+    small["runs"][0]["name"] = "<b> $x_1$ 神经元 " + "long " * 20
+    small["runs"][0]["layers"][0]["name"] = "a_layer_of_a_very_deep_network.block.conv"
+    first = plots.layer_plots("n", runs_of([small])[:1], 0)[0].inline(NARROW)
+    assert "&lt;b&gt; $x_1$ 神经元 long" in first
+    assert "<b>" not in first
+    assert "a_layer_of_a_very…" in first
+    assert "long " * 6 not in first
+
+
 def test_curves_show_the_record(small: dict[str, Any]) -> None:
     runs = runs_of([small])
     with styled():
