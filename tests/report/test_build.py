@@ -209,6 +209,15 @@ def test_an_impossible_place_is_an_error_in_words(small: dict[str, Any], tmp_pat
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_an_image_seen_through_two_runs_names_the_run(small: dict[str, Any], tmp_path: Path) -> None:
+    small["examples"].append({**small["examples"][0], "run": small["runs"][0]["name"]})
+    path = records.write(tmp_path / "record.json", small)
+    text = report.build([path], tmp_path / "r.html").path.read_text("utf-8")
+    assert "<span>#7, “2”, Max Norm</span>" in text
+    assert "<span>#7, “2”, Robust Norm 99.9 %</span>" in text
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_more_images_than_shown_are_counted(make_record: Make, tmp_path: Path) -> None:
     path = records.write(tmp_path / "record.json", make_record(steps=2, methods=1, layers=1, examples=9, side=3))
     text = report.build([path], tmp_path / "r.html").path.read_text("utf-8")

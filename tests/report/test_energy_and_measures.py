@@ -118,6 +118,8 @@ def test_sentences_carry_the_numbers() -> None:
     assert "80.00 points lost" in summary.target(lost)
     assert "no simulated network" in summary.headline([])
     assert summary.tiles([]) == []
+    assert summary.Tile("5.00", "points gained at step 4") in summary.tiles([run])
+    assert summary.Tile("80.00", "points lost at step 4") in summary.tiles([lost])
 
 
 @pytest.mark.parametrize(

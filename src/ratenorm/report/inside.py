@@ -23,11 +23,12 @@ def look_inside_html(records: Sequence[Record], figure: Callable[[plots.Plot, st
         return ""
     total = sum(len(record.get("examples") or []) for record in records)
     more = f'<p class="note">The first {len(shown)} of {total} images are shown.</p>' if total > len(shown) else ""
+    several_runs = len({example["run"] for _, example, _ in shown}) > 1
     inputs = labels = panels = ""
     for i, (record, example, plot) in enumerate(shown):
         checked = " checked" if i == 0 else ""
         inputs += f'<input type="radio" name="example" id="pick-{i}"{checked}>'
-        labels += f'<label for="pick-{i}">{_image(example)}<span>{escape(_name(record, example))}</span></label>'
+        labels += f'<label for="pick-{i}">{_image(example)}<span>{escape(_name(record, example, several_runs))}</span></label>'
         panels += f'<div class="panel" data-example="{i}">{_panel(record, example, plot, figure)}</div>'
     choices = f'{inputs}<div class="choices">{labels}</div>'
     return f'{more}<div class="picker">{choices}<div class="panels">{panels}</div></div>'
@@ -83,8 +84,9 @@ def _late_layers(example: dict[str, Any]) -> str:
     return f"Later than the answer, by the step from which K stays below {measures.K_SETTLED:g}: {names}."
 
 
-def _name(record: Record, example: dict[str, Any]) -> str:
-    return f"#{example['index']}, “{record['data']['classes'][example['label']]}”"
+def _name(record: Record, example: dict[str, Any], with_run: bool) -> str:
+    name = f"#{example['index']}, “{record['data']['classes'][example['label']]}”"
+    return f"{name}, {example['run']}" if with_run else name
 
 
 def _image(example: dict[str, Any]) -> str:

@@ -45,9 +45,10 @@ def tiles(runs: Sequence[Run]) -> list[Tile]:
         return []
     step = best.reading_step
     where = f"at step {step}"
+    end = best.loss_at(best.steps)
     found = [
         Tile(str(best.target_step) if best.target_step else "–", "steps to within 1 point of the ANN"),
-        Tile(f"{100 * best.loss_at(best.steps):.2f}", f"points lost at step {best.steps}"),
+        Tile(f"{abs(100 * end):.2f}", f"points {'gained' if end < 0 else 'lost'} at step {best.steps}"),
         Tile(f"{best.spikes_per_neuron(step):.2f}", f"spikes per neuron {where}"),
     ]
     if best.energy_ratio is not None:
