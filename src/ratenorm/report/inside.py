@@ -28,7 +28,8 @@ def look_inside_html(records: Sequence[Record], figure: Callable[[plots.Plot, st
     for i, (record, example, plot) in enumerate(shown):
         checked = " checked" if i == 0 else ""
         inputs += f'<input type="radio" name="example" id="pick-{i}"{checked}>'
-        labels += f'<label for="pick-{i}">{_image(example)}<span>{escape(_name(record, example, several_runs))}</span></label>'
+        name = escape(_name(record, example, several_runs))
+        labels += f'<label for="pick-{i}">{_image(example)}<span>{name}</span></label>'
         panels += f'<div class="panel" data-example="{i}">{_panel(record, example, plot, figure)}</div>'
     choices = f'{inputs}<div class="choices">{labels}</div>'
     return f'{more}<div class="picker">{choices}<div class="panels">{panels}</div></div>'
