@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratenorm import records
-from ratenorm.errors import DataError, FileFormatError, UsageError
+from ratenorm.errors import DataError, FileFormatError, StorageError, UsageError
 
 _spec = importlib.util.spec_from_file_location(
     "synthetic_for_records", Path(__file__).parent / "report" / "synthetic.py"
@@ -99,7 +99,7 @@ def test_a_failed_write_leaves_the_old_record_and_no_litter(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(UsageError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         records.write(path, {**record, "title": "another"})
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]

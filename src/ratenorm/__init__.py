@@ -1,6 +1,6 @@
 """ratenorm: spiking networks that answer fast.
 
-    model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult --> record --> report
+model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult --> record --> report
 """
 
 from ratenorm import data, models
@@ -11,6 +11,7 @@ from ratenorm.convert.thresholds import (
     ChannelNorm,
     DataNorm,
     Fixed,
+    Latency,
     MaxNorm,
     Method,
     ModelNorm,
@@ -41,6 +42,7 @@ __all__ = [
     "DataNorm",
     "Evaluation",
     "Fixed",
+    "Latency",
     "MaxNorm",
     "Method",
     "ModelNorm",

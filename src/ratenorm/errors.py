@@ -28,6 +28,10 @@ class FileFormatError(RatenormError):
     """A file (network, checkpoint, record) is damaged, foreign, or of an unknown version."""
 
 
+class StorageError(RatenormError):
+    """A file cannot be written: no room, no permission. What was there before is untouched."""
+
+
 class ConversionError(RatenormError):
     """A network, or a part of it, cannot be converted."""
 

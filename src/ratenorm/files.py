@@ -15,12 +15,12 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from ratenorm.errors import FileFormatError, StorageError
 
-from ratenorm.errors import FileFormatError, RatenormError
+if TYPE_CHECKING:  # records are written where there is no torch
+    from torch import Tensor
 
 SIZE_LIMIT = 4 * 2**30  # bytes; refuse before anything is allocated
 _KEY = "ratenorm"  # the one metadata entry, so that equal contents give equal bytes
@@ -42,7 +42,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise RatenormError(
+        raise StorageError(
             f"Writing {path}: {error.strerror or error}. What was there before is untouched. Make room "
             "or give a folder that can be written."
         ) from error
@@ -77,7 +77,8 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], c
     """
     from safetensors.torch import save
 
-    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    # cloned: tensors that share memory (one p for all layers) are written once each
+    plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     text = to_json(content)
     metadata = to_json({"content": text, "sha256": _digest(plain, text)})
     return write_atomic(path, save(plain, {_KEY: metadata}))
@@ -132,6 +133,8 @@ def _read(path: Path, kind: str) -> bytes:
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    import torch
+
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

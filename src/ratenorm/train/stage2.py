@@ -130,6 +130,6 @@ def train_latency(
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(grads[name])
         for name, layer in layers.items():
-            layer.p = layer.p.detach()
+            layer.p = layer.p.detach().clone()
             layer.freeze_(frozen[name])
     return Trained(history[-1].get("accuracy"), history, seconds)

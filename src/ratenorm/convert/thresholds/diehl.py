@@ -18,27 +18,43 @@ from ratenorm.graph.ops import Activation, Affine, Conv, Input, Linear
 @dataclass(frozen=True)
 class ModelNorm(Method):
     """theta = the largest input a neuron could ever receive: all inputs with positive weight at their largest, the
-    others silent. Safe without any data, and slow: such an input hardly ever occurs. The image is taken to lie in
-    [low, high]."""
+    others at their smallest. From the weights alone, and slow: such an input hardly ever occurs.
 
-    low: float = 0.0
-    high: float = 1.0
+    `low` and `high` bound the pixels; where they are not given, the calibration images' own range is taken.
+    """
+
+    low: float | None = None
+    high: float | None = None
     label: ClassVar[str] = "model"
     papers: ClassVar[tuple[str, ...]] = ("diehl2015",)
-    needs_data: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not self.low < self.high:
-            raise ValueError(f"the image's range is [{self.low}, {self.high}], it must not be empty")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"the pixels' range is [{self.low}, {self.high}], it must not be empty")
+
+    @classmethod
+    def parse_arguments(cls, arguments: list[str]) -> Method:
+        """model, or model:LOW:HIGH"""
+        if len(arguments) not in (0, 2):
+            raise ValueError("it takes no setting, or two: the smallest and the largest pixel")
+        return cls(*(float(a) for a in arguments))
+
+    def _range(self, calibration: Calibration | None) -> tuple[float, float]:
+        if self.low is not None and self.high is not None:
+            return self.low, self.high
+        batches = list(self.data(calibration))
+        low, high = min(float(b.min()) for b in batches), max(float(b.max()) for b in batches)
+        return low if self.low is None else self.low, high if self.high is None else self.high
 
     @torch.no_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
+        low, high = self._range(calibration)
         bounds: dict[str, tuple[Tensor, Tensor]] = {}
         thresholds: dict[str, Tensor] = {}
         for node in graph.nodes:
             if isinstance(node.op, Input):
                 shape = (1, *graph.input_shape)
-                bounds[node.name] = (torch.full(shape, self.low), torch.full(shape, self.high))
+                bounds[node.name] = (torch.full(shape, low), torch.full(shape, high))
                 continue
             lows, highs = zip(*(bounds[i] for i in node.inputs), strict=True)
             if isinstance(node.op, Activation):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ratenorm.report.checks import (
+from ratenorm.records.checks import (
     Check,
     Invalid,
     each_step,

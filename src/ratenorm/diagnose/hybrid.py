@@ -1,0 +1,57 @@
+"""Simulations in which some layers are replaced by their ANN counterparts: the instrument of diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from ratenorm.engines.dense import DenseSimulation
+from ratenorm.graph.net import Graph, Node, SpikingNet, run
+from ratenorm.graph.ops import Fire
+
+
+@torch.no_grad()
+def analog_run(net: SpikingNet, x: Tensor, unclipped: Collection[str] = ()) -> Tensor:
+    """The clipped ANN's output, with the ceiling of some layers taken away."""
+
+    values: dict[str, Tensor] = {}
+
+    def visit(node: Node, value: Tensor) -> Tensor:
+        values[node.name] = value
+        if isinstance(node.op, Fire) and node.name in unclipped:
+            return (values[node.inputs[0]] / node.op.threshold).clamp_min(0.0)
+        return value
+
+    return run(net, x, visit)
+
+
+class PartlyAnalog(DenseSimulation):
+    """A simulation in which the populations named in `analog` hand on their analog rates instead of spikes.
+
+    Whatever lies before them then no longer matters: the error of the layers up to there is taken out.
+    """
+
+    def __init__(self, net: SpikingNet, x: Tensor, rates: dict[str, Tensor], analog: Collection[str]) -> None:
+        super().__init__(net, x)
+        self._rates = {name: rates[name] for name in analog}
+
+    def _fire(self, pop, current, steps):  # type: ignore[no-untyped-def]
+        spikes = super()._fire(pop, current, steps)
+        rates = self._rates.get(pop.node.name)
+        return spikes if rates is None else rates.expand(steps, *rates.shape).flatten(0, 1)
+
+
+def answers(net: SpikingNet, x: Tensor, rates: dict[str, Tensor], analog: Collection[str], steps: int) -> Tensor:
+    """The class of each image after `steps` steps with some populations analog."""
+    simulation = PartlyAnalog(net, x, rates, analog)
+    for _ in range(steps):
+        simulation.advance(1)
+    return simulation.logits[-1][-1].argmax(-1)
+
+
+def original(analog: Graph, x: Tensor) -> Tensor:
+    """The output of the network before conversion."""
+    with torch.no_grad():
+        return run(analog, x)
