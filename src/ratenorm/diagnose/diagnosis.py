@@ -183,7 +183,7 @@ def _slowness(
                 layer.name,
                 100 * cost,
                 f"Layer {layer.name!r} costs {100 * cost:.2f} points at T = {steps}: its rates have not arrived "
-                f"(K = {k:.3g}, Omega = {omega:.3g}, mean rate {mean_rate:.3g}: {mean_rate * steps:.2g} spikes a neuron "
+                f"(K = {k:.3g}, Omega = {omega:.3g}, mean rate {mean_rate:.3g}: {mean_rate * steps:.2g} spikes each "
                 "by now).",
                 "a lower threshold for it (Percentile, Latency or Scaled through Override), v0 = 0.5, or more steps",
             )

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from ratenorm.cli.commands.options import data_config
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ratenorm.convert.convert import Conversion
+    from ratenorm.experiments.training import DataConfig
+    from ratenorm.export.network import NetworkSpec
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,10 @@ class Convert:
     """where the data set lies"""
     images: int = 1000
     """calibration images, from the training set"""
+    max_loss: float | None = None
+    """instead of --method: sweep lambda, p and v0 and keep the fastest network within this many points of the ANN"""
+    steps: int = 128
+    """with --max-loss: the most steps to look at"""
     max_pool: Literal["gated", "average"] = "gated"
     """max-pooling by accumulated counts, or replaced by average pooling"""
     overwrite: bool = False
@@ -48,22 +59,33 @@ class Convert:
 
         if self.out.exists() and not self.overwrite:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
-        method = parse(self.method)
         model, spec = load_network(self.network)
-        images = None
-        if method.needs_data:
-            images = calibration_images(data_config(self.data or spec.dataset, self.root), spec, self.images)
-        conversion = convert(
-            model,
-            method,
-            example=torch.zeros(1, *spec.input_shape),
-            calibration=images,
-            v0=self.v0,
-            max_pool=self.max_pool,
-        )
-        save(conversion.net, self.out, {"spec": spec.to_json(), "method": method.to_json(), "v0": self.v0})
+        example = torch.zeros(1, *spec.input_shape)
+        data = data_config(self.data or spec.dataset, self.root)
+        if self.max_loss is not None:
+            conversion = self._sweep(model, spec, example, data)
+        else:
+            method = parse(self.method)
+            images = calibration_images(data, spec, self.images) if method.needs_data else None
+            conversion = convert(model, method, example=example, calibration=images, v0=self.v0, max_pool=self.max_pool)
+        about = {"spec": spec.to_json(), "method": conversion.method.to_json(), "v0": conversion.v0}
+        save(conversion.net, self.out, about)
         print(conversion.report)
         print(
             f"\n{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
             f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
         )
+
+    def _sweep(self, model: nn.Module, spec: NetworkSpec, example: Tensor, data: DataConfig) -> Conversion:
+        from ratenorm.convert.calibration import Calibration
+        from ratenorm.convert.fold import fold
+        from ratenorm.convert.lower import lower
+        from ratenorm.experiments.calibration import calibration_and_held_out
+        from ratenorm.experiments.sweep import fastest
+
+        graph, report = lower(model, example, self.max_pool)
+        images, held_out, labels = calibration_and_held_out(data, spec, self.images, self.images)
+        assert self.max_loss is not None
+        sweep = fastest(fold(graph), report, Calibration(images), held_out, labels, self.max_loss, self.steps)
+        print(sweep)
+        return sweep.best
