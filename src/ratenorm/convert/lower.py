@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from ratenorm.convert.remedies import remedy_for
 from ratenorm.convert.support import Entry, Kind, SupportReport
 from ratenorm.convert.trace import BATCHES, Traced, source_line, trace
 from ratenorm.errors import ConversionError
-from ratenorm.graph.net import INPUT, Graph, Node
+from ratenorm.graph.net import INPUT, Graph, Node, run
 from ratenorm.graph.ops import Activation, Input, Op
 
 
@@ -122,8 +123,8 @@ class Lowering:
             return _BROKEN
         if not any(isinstance(t, Ref) for t in touched):
             return self.value(at)  # does not depend on the input: a constant
-        if not self._is_tensor(at) and not isinstance(self.value(at), tuple | list):
-            return self.value(at)  # a number computed from shapes
+        if not any(isinstance(v, Tensor) for v in _flatten([self.value(at)])):
+            return self.value(at)  # a shape, or a number computed from shapes
         try:
             self._check_batch(at)
             return self._handle(at, args, kwargs)
@@ -200,10 +201,31 @@ def _flatten(values: Any) -> list[Any]:
 
 def lower(model: nn.Module, example: Tensor, max_pool: str = "gated") -> tuple[Graph, SupportReport]:
     """The network as an analog graph. Raises, with every obstacle named, where it cannot be converted."""
-    graph, report = Lowering(trace(model, example), max_pool).run()
+    traced = trace(model, example)
+    graph, report = Lowering(traced, max_pool).run()
     report.require()
     assert graph is not None
+    if max_pool == "gated":  # with "average" the function changes, as was asked for
+        _check_function(graph, traced, example)
     return graph, report
+
+
+@torch.no_grad()
+def _check_function(graph: Graph, traced: Traced, example: Tensor) -> None:
+    """Compare with the network itself on random images: what a trace cannot see must not pass silently.
+
+    torch.fx records `y += 1` as an addition even where y shares its memory with a value read later, and a number
+    computed from the batch size looks like a constant.
+    """
+    noise = torch.rand(BATCHES[1], *example.shape[1:], generator=torch.Generator().manual_seed(0)).to(example)
+    expected, found = traced.original(noise.clone()), run(graph, noise)
+    tolerance = 1e-3 * float(expected.abs().amax().clamp_min(1e-6))
+    if found.shape != expected.shape or not torch.allclose(found, expected, 1e-3, tolerance, equal_nan=True):
+        raise ConversionError(
+            "Converting a network: what was traced does not compute what the network does. Usual causes: an in-place "
+            "operation (`y += x`, `relu_`) on a value that is read again under another name, or a number that depends "
+            "on the batch size. Write these operations out of place (`y = y + x`), and use fixed numbers."
+        )
 
 
 def inspect(model: nn.Module, example: Tensor, max_pool: str = "gated") -> SupportReport:

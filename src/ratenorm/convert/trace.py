@@ -35,6 +35,7 @@ class Traced:
     """A traced copy of the network, and what each node gave on the example, for both batch sizes."""
 
     module: fx.GraphModule
+    original: nn.Module  # the copy that was traced, to compare with
     values: tuple[dict[fx.Node, Any], dict[fx.Node, Any]]
 
 
@@ -71,7 +72,7 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
             f"Tracing {type(model).__name__}: its forward pass takes {len(required)} inputs "
             f"({', '.join(n.name for n in required)}); a spiking network takes one. Wrap it in a module with one input."
         )
-    return Traced(module, (_record(module, example, BATCHES[0]), _record(module, example, BATCHES[1])))
+    return Traced(module, copied, (_record(module, example, BATCHES[0]), _record(module, example, BATCHES[1])))
 
 
 def _record(module: fx.GraphModule, example: Tensor, batch: int) -> dict[fx.Node, Any]:
