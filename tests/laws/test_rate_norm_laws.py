@@ -1,0 +1,92 @@
+"""Rate Norm (Eq. 6) and the Rate Inference Loss: values, gradients, and the paper's formula for dOmega/dp."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratenorm.core.losses import latency_loss, omega, rate_inference_loss
+from ratenorm.core.rate_norm import ClipRate, RateNorm, clip_rate
+
+seeds = st.integers(0, 2**31)
+
+
+@given(seeds, st.floats(0.05, 20.0))
+def test_clip_rate_values_and_gradients_equal_the_plain_form(seed: int, ceiling: float) -> None:
+    torch.manual_seed(seed)
+    values = torch.randn(200, dtype=torch.float64) * ceiling
+    weights = torch.randn(200, dtype=torch.float64)
+    grads = []
+    for function in (ClipRate.apply, clip_rate):
+        x, theta = values.clone().requires_grad_(), torch.tensor(ceiling, dtype=torch.float64, requires_grad=True)
+        rate = function(x, theta)
+        (rate * weights).sum().backward()
+        grads.append((rate.detach(), x.grad, theta.grad))
+    for ours, plain in zip(*grads):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+@given(seeds)
+def test_clip_rate_passes_gradcheck_away_from_its_corners(seed: int) -> None:
+    torch.manual_seed(seed)
+    theta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    x = torch.rand(12, dtype=torch.float64) * 4 - 1
+    x = torch.where(x.abs() < 0.01, 0.1, torch.where((x - 1.7).abs() < 0.01, 1.5, x)).requires_grad_()
+    assert torch.autograd.gradcheck(ClipRate.apply, (x, theta))
+
+
+def test_clip_rate_spares_the_gradient_of_a_fixed_threshold() -> None:
+    x = torch.tensor([0.5, 2.0, -1.0], requires_grad=True)
+    ClipRate.apply(x, torch.tensor(2.0)).sum().backward()
+    assert x.grad is not None
+    assert x.grad[0] == 0.5
+    assert x.grad[2] == 0.0
+
+
+@given(seeds, st.floats(0.3, 0.999), st.floats(0.5, 30.0))
+def test_gradient_of_omega_is_the_papers_formula(seed: int, p: float, largest: float) -> None:
+    """No neuron saturated: r = z / (p max), so Omega = p max |z|_1 / |z|_2^2 and dOmega/dp = Omega / p."""
+    torch.manual_seed(seed)
+    z = torch.rand(80, dtype=torch.float64) * p * largest * 0.98
+    fraction = torch.tensor(p, dtype=torch.float64, requires_grad=True)
+    value = omega(ClipRate.apply(z, fraction * largest))
+    value.backward()
+    formula = largest * z.abs().sum() / z.square().sum()
+    assert fraction.grad is not None
+    torch.testing.assert_close(fraction.grad, formula, rtol=1e-9, atol=0.0)
+    torch.testing.assert_close(fraction.grad, value.detach() / p, rtol=1e-9, atol=0.0)
+
+
+@given(seeds, st.integers(1, 5))
+def test_omega_does_not_depend_on_batch_size_or_width(seed: int, copies: int) -> None:
+    torch.manual_seed(seed)
+    rates = torch.rand(6, 10, dtype=torch.float64)
+    torch.testing.assert_close(omega(rates), omega(rates.repeat(copies, copies)), rtol=1e-12, atol=0.0)
+    assert omega(rates) >= 1.0  # r^2 <= r on [0, 1]
+
+
+def test_omega_of_binary_rates_is_one_and_of_silence_infinite() -> None:
+    assert omega(torch.tensor([0.0, 1.0, 1.0])).item() == 1.0
+    assert omega(torch.zeros(5)).item() == float("inf")
+
+
+def test_the_losses_are_those_of_the_paper() -> None:
+    torch.manual_seed(0)
+    teacher, student = torch.randn(4, 3), torch.randn(4, 3)
+    omegas = [torch.tensor(2.0), torch.tensor(4.0)]
+    cosine = (teacher * student).sum(1) / (teacher.norm(dim=1) * student.norm(dim=1))
+    assert rate_inference_loss(omegas).item() == 3.0
+    torch.testing.assert_close(latency_loss(teacher, student, omegas, 0.5), 1 - cosine.mean() + 0.5 * 3.0)
+    torch.testing.assert_close(latency_loss(teacher, 7 * teacher, omegas, 0.0), torch.tensor(0.0), atol=1e-6, rtol=0)
+
+
+@given(seeds, st.floats(0.01, 1.0))
+def test_the_running_maximum_follows_its_recurrence(seed: int, momentum: float) -> None:
+    torch.manual_seed(seed)
+    layer, expected = RateNorm(momentum), 1.0
+    for _ in range(4):
+        x = torch.randn(5, 3) * 3
+        expected = (1 - momentum) * expected + momentum * float(x.max())
+        layer(x)
+    torch.testing.assert_close(layer.running_max, torch.tensor(expected), rtol=1e-5, atol=1e-6)
