@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -125,3 +126,28 @@ class RunFolder:
         path = self.path / METRICS
         if path.exists() and path.stat().st_size > logged:
             os.truncate(path, logged)
+
+
+class FollowerFolder(RunFolder):
+    """The same folder seen by a process that is not the writer: it reads (checkpoints, networks) and writes nothing."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.mode = "new"
+        self._lock = -1
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """The writer does it."""
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """The writer does it."""
+
+    def rewind(self, logged: int) -> None:
+        """The writer does it."""
+
+
+def open_shared(path: str | os.PathLike[str], mode: Mode, writer: bool, wait: Callable[[], None]) -> RunFolder:
+    """A run folder for several processes: the writer opens it, the others wait for that and follow."""
+    folder = RunFolder(path, mode) if writer else None
+    wait()
+    return FollowerFolder(path) if folder is None else folder

@@ -24,7 +24,11 @@ def omega(rates: Tensor) -> Tensor:
     batch size or the width of the layer. A layer in which nothing fires has no Omega; infinity says that it never
     answers.
     """
-    total, power = rates.abs().sum(), rates.square().sum()
+    return omega_of_sums(rates.abs().sum(), rates.square().sum())
+
+
+def omega_of_sums(total: Tensor, power: Tensor) -> Tensor:
+    """Omega from |r|_1 and |r|_2^2, wherever these were summed."""
     return torch.where(power > 0, total / power.clamp_min(torch.finfo(power.dtype).tiny), torch.inf)
 
 

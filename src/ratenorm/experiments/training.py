@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 
 from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
+from ratenorm.distributed import wait_for_all, world
 from ratenorm.errors import UsageError
 from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.runs import RunFolder
@@ -83,7 +85,7 @@ def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
     )
 
 
-def train_network(config: TrainConfig, folder: RunFolder, show: bool = True) -> TrainOutcome:
+def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, device: str = "cpu") -> TrainOutcome:
     """Train, or go on training, in a folder. A stage whose network file is there is done and is not repeated."""
     began = time.monotonic()
     images = config.data.train()
@@ -94,12 +96,13 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True) -> 
     spec = network_spec(config, images)
     normalise = spec.normalisation
     torch.manual_seed(config.stage1.seed)
-    model = spec.build()
+    model = spec.build().to(_own(device))
     stage1_file, stage2_file = folder / STAGE1_FILE, folder / STAGE2_FILE
     first: float | None = None
     second: float | None = None
     if stage1_file.exists():
         model, spec = load_network(stage1_file)
+        model.to(_own(device))
     else:
         if config.from_relu is not None:
             relu, _ = load_network(config.from_relu)
@@ -109,7 +112,7 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True) -> 
         first = train_accuracy(
             model, images, config.stage1, normalise=normalise, run=folder, show=show
         ).validation_accuracy
-        save_network(stage1_file, model, spec)
+        _save(stage1_file, model, spec)
     if config.stage2 is not None:
         if stage2_file.exists():
             model, spec = load_network(stage2_file)
@@ -117,13 +120,34 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True) -> 
             second = train_latency(
                 model, images, config.stage2, normalise=normalise, run=folder, show=show
             ).validation_accuracy
-            save_network(stage2_file, model, spec)
+            _save(stage2_file, model, spec)
     return TrainOutcome(model, spec, first, second, time.monotonic() - began)
 
 
-def train_in_folder(config: TrainConfig, folder: RunFolder) -> str:
+def _own(device: str) -> torch.device:
+    """The device of this process: under torchrun every process has a GPU of its own."""
+    try:
+        chosen = torch.device(device)
+        if chosen.type == "cuda" and chosen.index is None:
+            chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"--device is {device!r}: {str(error).splitlines()[0]}. Use cpu, or a GPU that is there."
+        ) from error
+    return chosen
+
+
+def _save(path: Path, model: nn.Module, spec: NetworkSpec) -> None:
+    """One process writes, none goes on before the file is there."""
+    if world().writer:
+        save_network(path, model, spec)
+    wait_for_all()
+
+
+def train_in_folder(config: TrainConfig, folder: RunFolder, device: str = "cpu") -> str:
     """Train and say in words what came out, on the test images where the set has some."""
-    outcome = train_network(config, folder)
+    outcome = train_network(config, folder, device=device)
     lines = [f"Trained {config.model} on {outcome.spec.dataset} in {outcome.seconds:.0f} s; networks in {folder.path}."]
     for stage, held_out in (("stage 1", outcome.stage1_accuracy), ("stage 2", outcome.stage2_accuracy)):
         if held_out is not None:

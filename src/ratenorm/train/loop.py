@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ratenorm.data import Batches
+from ratenorm.distributed import largest, total, world
 from ratenorm.errors import FileFormatError, TrainingError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ratenorm.train.interrupt import Interrupted, Interrupts
+
+CHECK_BATCH = 480  # images at a time when accuracy is checked; shared evenly by 2, 3, 4, 5, 6, 8 … processes
 
 
 class Stage(Protocol):
@@ -63,21 +66,20 @@ def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float,
     at = Position()
     if folder is not None and path is not None and path.exists():
         at = _resume(stage, folder, read_checkpoint(path))
-    total = stage.epochs * len(stage.batches)
     clock = time.monotonic() - at.seconds
     saved = time.monotonic()
 
     def save() -> None:
-        if folder is not None and path is not None:
+        if folder is not None and path is not None and world().writer:
             at.seconds, at.logged = time.monotonic() - clock, folder.logged
             write_checkpoint(path, Checkpoint(stage.state(), {"stage": stage.name, **at.to_json()}))
 
     bar = tqdm(
-        total=total,
+        total=stage.epochs * len(stage.batches),
         initial=at.epoch * len(stage.batches) + at.batch,
         desc=stage.name,
         unit="batch",
-        disable=not show,
+        disable=not show or not world().writer,
         dynamic_ncols=True,
         mininterval=0.5,
     )
@@ -93,11 +95,12 @@ def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float,
                 at.batch += 1
                 for name, value in figures.items():
                     sums[name] = sums.get(name, 0.0) + value
+                stop = _signal_anywhere(interrupts)
                 bar.update()
                 bar.set_postfix({k: f"{v:.4g}" for k, v in figures.items()}, refresh=False)
-                if interrupts.received is not None:
+                if stop:
                     save()
-                    raise Interrupted(interrupts.received, _stopped(stage, at, path))
+                    raise Interrupted(stop, _stopped(stage, at, path))
                 if time.monotonic() - saved > 60 * checkpoint_minutes:
                     save()
                     saved = time.monotonic()
@@ -119,11 +122,14 @@ def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float,
                 folder.log(entry)
             save()
             saved = time.monotonic()
-            if show:
+            if show and world().writer:
                 tqdm.write(_line(entry))
-            if interrupts.received is not None:
-                raise Interrupted(interrupts.received, _stopped(stage, at, path))
     return at
+
+
+def _signal_anywhere(interrupts: Interrupts) -> int:
+    """The signal that any of the processes received, 0 for none: all stop after the same step, or none does."""
+    return int(largest(torch.tensor(interrupts.received or 0)))
 
 
 def _resume(stage: Stage, folder: RunFolder, checkpoint: Checkpoint) -> Position:
@@ -202,10 +208,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def accuracy(model: nn.Module, batches: Batches) -> float:
-    """Fraction of images that the network classifies right."""
-    right = total = 0
+    """Fraction of images that the network classifies right; of all processes' images, where they share them."""
+    counted = torch.zeros(2, dtype=torch.int64)
     with evaluating(model):
         for images, labels in batches:
-            right += int((model(images).argmax(1) == labels).sum())
-            total += len(labels)
-    return right / total
+            if len(images):
+                answers = model(fitted(images, model)).argmax(1).cpu()
+                counted += torch.tensor([int((answers == labels).sum()), len(labels)])
+    right, seen = (int(n) for n in total(counted))
+    return right / seen
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def fitted(images: Tensor, model: nn.Module) -> Tensor:
+    """Images on the model's device, channels_last, which is what oneDNN and cuDNN are fast on."""
+    images = images.to(device_of(model))
+    return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 and images.shape[1] > 1 else images

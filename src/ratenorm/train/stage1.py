@@ -4,6 +4,7 @@ weights.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,21 @@ from torch import Tensor, nn
 from ratenorm.core.losses import accuracy_loss
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
 from ratenorm.data import Batches, ImageSet, Normalisation, split_holdout
+from ratenorm.distributed import total, world
 from ratenorm.errors import DataError, TrainingError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage1, learning_rate
-from ratenorm.train.loop import accuracy, evaluating, first_bad_layer, run_stage
+from ratenorm.train.global_batch_norm import global_batch_norm
+from ratenorm.train.loop import (
+    CHECK_BATCH,
+    accuracy,
+    device_of,
+    evaluating,
+    first_bad_layer,
+    fitted,
+    run_stage,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,10 @@ class _AccuracyStage:
         self.model, self.batches, self.held_out, self.config = model, train, held_out, config
         self.epochs = config.epochs
         self.optimizer = _optimizer(model, config)
+        # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
+        self.forward: nn.Module = (
+            nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world().size > 1 else model
+        )
         self.steps = config.epochs * len(train)
         self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
 
@@ -43,9 +58,10 @@ class _AccuracyStage:
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step, self.steps)
-        loss = accuracy_loss(self.model(_layout(images)), labels, self.config.label_smoothing)
-        value = float(loss.detach())
-        if value != value or abs(value) == float("inf"):
+        images, labels = fitted(images, self.model), labels.to(device_of(self.model))
+        loss = accuracy_loss(self.forward(images), labels, self.config.label_smoothing)
+        value = float(total(loss.detach())) / world().size  # shards are equal, so the mean of means is the mean
+        if not math.isfinite(value):
             return {"loss": value}  # do not let it into the weights
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -93,12 +109,7 @@ class _AccuracyStage:
             value.copy_(checkpoint.part("average/")[name])
 
     def suspect(self, images: Tensor) -> str:
-        return first_bad_layer(self.model, _layout(images))
-
-
-def _layout(images: Tensor) -> Tensor:
-    """channels_last is what oneDNN is fast on; for one channel the two layouts are the same."""
-    return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 and images.shape[1] > 1 else images
+        return first_bad_layer(self.model, fitted(images, self.model))
 
 
 def _optimizer(model: nn.Module, config: Stage1) -> torch.optim.SGD:
@@ -132,10 +143,17 @@ def train_accuracy(
         augment=config.augment,
         normalise=normalise,
         drop_last=len(train) >= config.batch_size,
+        rank=world().rank,
+        world_size=world().size,
     )
-    checks = None if held_out is None else Batches(held_out, 500, normalise=normalise)
-    stage = _AccuracyStage(model, batches, checks, config)
-    at = run_stage(stage, run, config.checkpoint_minutes, show=show)
+    checks = (
+        None
+        if held_out is None
+        else Batches(held_out, CHECK_BATCH, normalise=normalise, rank=world().rank, world_size=world().size)
+    )
+    with global_batch_norm(model):
+        stage = _AccuracyStage(model, batches, checks, config)
+        at = run_stage(stage, run, config.checkpoint_minutes, show=show)
     stage.finish()
     return Trained(at.history[-1].get("accuracy"), at.history, at.seconds)
 
@@ -186,7 +204,7 @@ def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches) -> Non
         with evaluating(model):
             _uncapped(layers)
             for images, _ in batches:
-                model(_layout(images))
+                model(fitted(images, model))
     finally:
         for handle in handles:
             handle.remove()

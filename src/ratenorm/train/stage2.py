@@ -4,20 +4,22 @@ network at p = 1.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ratenorm.core.losses import latency_loss, omega
+from ratenorm.core.losses import latency_loss, omega_of_sums
 from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import Batches, ImageSet, Normalisation
+from ratenorm.distributed import total, total_with_gradient, world
 from ratenorm.errors import TrainingError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage2
-from ratenorm.train.loop import accuracy, first_bad_layer, run_stage
-from ratenorm.train.stage1 import Trained, _layout, hold_out
+from ratenorm.train.loop import CHECK_BATCH, accuracy, first_bad_layer, fitted, run_stage
+from ratenorm.train.stage1 import Trained, hold_out
 
 
 class _LatencyStage:
@@ -38,22 +40,26 @@ class _LatencyStage:
             layer.p = own
 
     def step(self, images: Tensor, labels: Tensor, step: int) -> dict[str, float]:
-        images = _layout(images)
+        images = fitted(images, self.model)
         with torch.no_grad():
             set_p_(self.model, 1.0)
             teacher = self.model(images)
         self.apply_p(self.p_prime.sigmoid())
-        omegas: list[Tensor] = []
-        handles = [layer.register_forward_hook(_keep_omega(omegas)) for layer in self.layers.values()]
+        sums: list[Tensor] = []
+        handles = [layer.register_forward_hook(_keep_sums(sums)) for layer in self.layers.values()]
         try:
-            loss = latency_loss(teacher, self.model(images), omegas, self.config.lam)
+            student = self.model(images)
         finally:
             for handle in handles:
                 handle.remove()
-        value = float(loss.detach())
-        if value == value and abs(value) != float("inf"):
+        omegas = [omega_of_sums(s[0], s[1]) for s in total_with_gradient(torch.stack(sums))]
+        loss = latency_loss(teacher, student, omegas, self.config.lam)
+        value = float(total(loss.detach())) / world().size
+        if math.isfinite(value):
             self.optimizer.zero_grad()
             loss.backward()
+            assert self.p_prime.grad is not None
+            self.p_prime.grad.copy_(total(self.p_prime.grad) / world().size)
             self.optimizer.step()
         self.apply_p(self.p_prime.detach().sigmoid())
         return {
@@ -75,14 +81,14 @@ class _LatencyStage:
         self.apply_p(self.p_prime.detach().sigmoid())
 
     def suspect(self, images: Tensor) -> str:
-        silent = "no layer fires" if not self.layers else first_bad_layer(self.model, _layout(images))
+        silent = "no layer fires" if not self.layers else first_bad_layer(self.model, fitted(images, self.model))
         return f"p = {self.p_prime.detach().sigmoid().tolist()}, {silent}"
 
 
-def _keep_omega(found: list[Tensor]) -> Any:
+def _keep_sums(found: list[Tensor]) -> Any:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         rates = output if module.output == "rate" else output / module.threshold  # type: ignore[operator]
-        found.append(omega(rates))
+        found.append(torch.stack([rates.abs().sum(), rates.square().sum()]))
 
     return hook
 
@@ -109,8 +115,21 @@ def train_latency(
     train, held_out = hold_out(data, config.holdout, config.seed)
     if config.images is not None and config.images < len(train):
         train = hold_out(train, config.images, config.seed)[1] or train
-    batches = Batches(train, config.batch_size, shuffle=True, seed=config.seed, normalise=normalise)
-    checks = None if held_out is None else Batches(held_out, 500, normalise=normalise)
+    batches = Batches(
+        train,
+        config.batch_size,
+        shuffle=True,
+        seed=config.seed,
+        normalise=normalise,
+        drop_last=len(train) >= config.batch_size,
+        rank=world().rank,
+        world_size=world().size,
+    )
+    checks = (
+        None
+        if held_out is None
+        else Batches(held_out, CHECK_BATCH, normalise=normalise, rank=world().rank, world_size=world().size)
+    )
     grads = {name: p.requires_grad for name, p in model.named_parameters()}
     frozen = {name: layer.frozen for name, layer in layers.items()}
     model.eval().requires_grad_(False)

@@ -62,14 +62,17 @@ class Train:
     """train on so many images only (reduced scale)"""
     seed: int = 0
     """for weights, batches and augmentation"""
+    device: str = "cpu"
+    """cpu, cuda, cuda:0, …; under torchrun each process takes the GPU of its LOCAL_RANK"""
     resume: bool = False
     """go on where an earlier run in the folder stopped"""
     overwrite: bool = False
     """start anew in a used folder"""
 
     def run(self) -> None:
+        from ratenorm.distributed import joined, wait_for_all
         from ratenorm.experiments.training import TrainConfig, train_in_folder
-        from ratenorm.runs import RunFolder
+        from ratenorm.runs import open_shared
         from ratenorm.train.config import Stage1, Stage2
 
         stage1 = Stage1(
@@ -101,9 +104,13 @@ class Train:
             None if self.from_relu is None else str(self.from_relu),
             self.images,
         )
-        with RunFolder(self.out, mode(self.resume, self.overwrite)) as folder:
-            folder.configure(config.to_json())
-            print(train_in_folder(config, folder))
+        with joined(self.device) as here:
+            how = mode(self.resume, self.overwrite)
+            with open_shared(self.out, how, here.writer, wait_for_all) as folder:
+                folder.configure(config.to_json())
+                outcome = train_in_folder(config, folder, self.device)
+            if here.writer:
+                print(outcome)
 
     def _augment(self) -> Augment:
         from ratenorm.data import AUGMENTS, Augment
