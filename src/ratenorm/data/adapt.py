@@ -69,9 +69,7 @@ def _item(dataset: Any, index: int, name: str) -> tuple[torch.Tensor, int]:
     else:
         integral = hasattr(label, "__index__")  # int, and the integers of numpy
     if not integral:
-        raise DataError(
-            f"Reading the dataset {name!r}: the label of item {index} must be one integer, got {label!r}."
-        )
+        raise DataError(f"Reading the dataset {name!r}: the label of item {index} must be one integer, got {label!r}.")
     return image, int(label)
 
 
@@ -88,8 +86,7 @@ def _as_images(images: torch.Tensor, name: str) -> torch.Tensor:
     if images.is_floating_point():
         return images.float()
     raise DataError(
-        f"Reading the dataset {name!r}: images must be uint8 (bytes 0..255) or floating point, got "
-        f"{images.dtype}."
+        f"Reading the dataset {name!r}: images must be uint8 (bytes 0..255) or floating point, got {images.dtype}."
     )
 
 

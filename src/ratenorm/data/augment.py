@@ -42,14 +42,10 @@ class Augment:
         for name in ("shift", "cutout"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise UsageError(
-                    f"Augment: {name} must be a whole number of pixels, 0 or more, got {value!r}."
-                )
+                raise UsageError(f"Augment: {name} must be a whole number of pixels, 0 or more, got {value!r}.")
         for name, allowed in (("padding", get_args(Padding)), ("flip", get_args(Flip))):
             if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f"Augment: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}."
-                )
+                raise UsageError(f"Augment: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -42,9 +42,7 @@ class Batches:
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
-            raise UsageError(
-                f"Batches of {self.images.name!r}: batch_size must be at least 1, got {self.batch_size}."
-            )
+            raise UsageError(f"Batches of {self.images.name!r}: batch_size must be at least 1, got {self.batch_size}.")
         if not 0 <= self.rank < self.world_size:
             raise UsageError(
                 f"Batches of {self.images.name!r}: rank must be between 0 and world_size - 1, got rank "

@@ -55,9 +55,7 @@ def _read_class_names(spec: SetSpec, folder: Path) -> tuple[str, ...]:
     try:
         names = tuple(line.strip() for line in content.decode("ascii").splitlines() if line.strip())
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"Reading {spec.name}: {path} is damaged: not ASCII text ({error}). {spec.fix}"
-        ) from error
+        raise DataError(f"Reading {spec.name}: {path} is damaged: not ASCII text ({error}). {spec.fix}") from error
     if len(names) != spec.class_count:
         raise DataError(
             f"Reading {spec.name}: {path} is damaged: {spec.class_count} class names were expected, found "

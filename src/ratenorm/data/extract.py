@@ -73,9 +73,7 @@ def _wanted(spec: SetSpec, member: tarfile.TarInfo, doing: str) -> FileSpec | No
     """The file of the set this member is; None for a folder and for files not needed (a read-me)."""
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name:
-        raise DataError(
-            f"{doing}: the member {member.name!r} leads outside the folder; the archive is refused."
-        )
+        raise DataError(f"{doing}: the member {member.name!r} leads outside the folder; the archive is refused.")
     if member.isdir():
         return None
     if not member.isreg():

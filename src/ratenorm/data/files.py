@@ -100,14 +100,10 @@ def recorded_checksums(folder: Path) -> dict[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"Reading {path}: not a list of checksums ({error}). Fix: delete this file."
-        ) from error
+        raise DataError(f"Reading {path}: not a list of checksums ({error}). Fix: delete this file.") from error
     pairs = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
     if any(len(pair) != 2 or len(pair[0]) != 64 for pair in pairs):
-        raise DataError(
-            f"Reading {path}: every line must be a sha256 and a file name. Fix: delete this file."
-        )
+        raise DataError(f"Reading {path}: every line must be a sha256 and a file name. Fix: delete this file.")
     return {name.strip(): checksum for checksum, name in pairs}
 
 

@@ -75,9 +75,7 @@ def _target_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     return height, width
 
 
-def _find_images(
-    folder: Path, classes: Sequence[str] | None
-) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+def _find_images(folder: Path, classes: Sequence[str] | None) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
     """Every image with its label, in the order of class and file name."""
     if not folder.is_dir():
         raise DataError(f"Loading the image folder {folder}: there is no such folder.")
@@ -96,8 +94,7 @@ def _find_images(
     names = tuple(classes) if classes is not None else tuple(entry.name for entry in present)
     if unknown := [entry.name for entry in present if entry.name not in names]:
         raise DataError(
-            f"Loading the image folder {folder}: the subfolder {unknown[0]!r} is not among the classes "
-            f"{list(names)}."
+            f"Loading the image folder {folder}: the subfolder {unknown[0]!r} is not among the classes {list(names)}."
         )
     found = [(file, names.index(entry.name)) for entry in present for file in _class_images(entry)]
     return found, names
@@ -131,8 +128,7 @@ def _read_header(file: Path) -> tuple[str, tuple[int, int]]:
         mode, (width, height) = str(image.mode), image.size
         if width * height > MAX_PIXELS:
             raise DataError(
-                f"Reading {file}: {width}x{height} pixels, the limit is {MAX_PIXELS}. Fix: scale the image "
-                f"down."
+                f"Reading {file}: {width}x{height} pixels, the limit is {MAX_PIXELS}. Fix: scale the image down."
             )
         if mode not in GREY_MODES + COLOUR_MODES:
             raise DataError(

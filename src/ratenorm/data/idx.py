@@ -26,8 +26,7 @@ def parse_idx(content: bytes | bytearray, shape: tuple[int, ...], source: str, f
     header = 4 + 4 * len(shape)
     if len(content) < header:
         raise DataError(
-            f"Reading {source}: an IDX header of {header} bytes was expected, "
-            f"the file has only {len(content)}. {fix}"
+            f"Reading {source}: an IDX header of {header} bytes was expected, the file has only {len(content)}. {fix}"
         )
     zero, kind, dimensions = struct.unpack_from(">HBB", content)
     if (zero, kind, dimensions) != (0, UNSIGNED_BYTE, len(shape)):

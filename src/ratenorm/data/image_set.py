@@ -73,8 +73,7 @@ class ImageSet:
         if chosen.dtype == torch.bool:
             if chosen.shape != self.labels.shape:
                 raise UsageError(
-                    f"Choosing from {self.name!r}: the mask has shape {list(chosen.shape)}, needed is "
-                    f"[{len(self)}]."
+                    f"Choosing from {self.name!r}: the mask has shape {list(chosen.shape)}, needed is [{len(self)}]."
                 )
             chosen = chosen.nonzero().flatten()
         if chosen.dim() != 1 or chosen.is_floating_point() or chosen.numel() == 0:
@@ -87,8 +86,7 @@ class ImageSet:
         if low < 0 or high >= len(self):
             wrong = low if low < 0 else high
             raise UsageError(
-                f"Choosing from {self.name!r}: index {wrong} is outside 0 to {len(self) - 1} ({len(self)} "
-                f"images)."
+                f"Choosing from {self.name!r}: index {wrong} is outside 0 to {len(self) - 1} ({len(self)} images)."
             )
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 

@@ -71,9 +71,7 @@ def _embedded(file: FileSpec) -> bytearray:
         with source.open("rb") as packed, lzma.open(cast(BinaryIO, packed)) as stream:
             content = stream.read(file.limit + 1)
     except _UNPACK_ERRORS as error:
-        raise DataError(
-            f"Reading the embedded MNIST: {source} cannot be read ({error}). {EMBEDDED_FIX}"
-        ) from error
+        raise DataError(f"Reading the embedded MNIST: {source} cannot be read ({error}). {EMBEDDED_FIX}") from error
     return _checked(file, content, f"the embedded {source}", EMBEDDED_FIX)
 
 
@@ -86,9 +84,7 @@ def _reader(folder: Path, spec: SetSpec) -> Callable[[FileSpec], bytearray]:
                 # One byte more than allowed shows a file that is too long without unpacking a bomb.
                 content = cast(BinaryIO, stream).read(file.limit + 1)
         except FileNotFoundError as error:
-            raise MissingFileError(
-                f"Reading {spec.name}: {packed} is missing (so is {plain}). {spec.fix}"
-            ) from error
+            raise MissingFileError(f"Reading {spec.name}: {packed} is missing (so is {plain}). {spec.fix}") from error
         except _UNPACK_ERRORS as error:
             raise DataError(f"Reading {spec.name}: {path} cannot be read ({error}). {spec.fix}") from error
         return _checked(file, content, str(path), spec.fix)

@@ -87,9 +87,7 @@ def measure_normalisation(images: ImageSet, chunk: int = 4096) -> Normalisation:
     mean = total / count
     variance = (squares / count - mean.square()).clamp_min(0.0)
     if not bool(torch.isfinite(variance).all()):
-        raise DataError(
-            f"Measuring the normalisation of {images.name!r}: the images contain NaN or infinity."
-        )
+        raise DataError(f"Measuring the normalisation of {images.name!r}: the images contain NaN or infinity.")
     if bool((variance < 1e-12).any()):
         flat = [channel for channel in range(channels) if variance[channel] < 1e-12]
         raise DataError(

@@ -38,9 +38,7 @@ class _CutError(Exception):
     """The connection ended before the file did; what has arrived is in the .part file."""
 
 
-def transfer(
-    archive: ArchiveSpec, url: str, part: Path, patience: Patience, progress: bool | None = None
-) -> None:
+def transfer(archive: ArchiveSpec, url: str, part: Path, patience: Patience, progress: bool | None = None) -> None:
     """Download `url` until `part` has `archive.size` bytes; what arrived stays there, whatever happens."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise UsageError(f"Downloading {url}: only http:// and https:// addresses are allowed.")
