@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types bench reproduce torture clean help
+.PHONY: demo test lint types bench clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -20,11 +20,16 @@ demo: .venv/installed      ## train, convert, simulate and report CNN-7 on MNIST
 test: lint types .venv/installed   ## lint, types and tests (under 6 minutes, installation included)
 	$(BIN)/python -m pytest -n 2
 
-lint: .venv/installed      ## ruff
+lint: .venv/installed      ## ruff: rules and format
 	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check --quiet src tests benchmarks || { echo "run: $(BIN)/ruff format src tests benchmarks"; exit 1; }
 
 types: .venv/installed     ## mypy --strict
 	$(BIN)/mypy
+
+bench: .venv/installed     ## ratios of speed and memory, written to results/bench (nothing else should run)
+	$(BIN)/python benchmarks/rate_norm_step.py
+	$(BIN)/python benchmarks/calibration.py
 
 clean:         ## remove what the other targets made
 	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache

@@ -3,7 +3,8 @@
     python benchmarks/calibration.py [--images 1000] [--repeats 3] [--out results/bench/calibration.json]
 
 The ANN pass is the module as a user has it (evaluation mode, no gradients, batches of 100). Max and Robust Norm include
-tracing, folding and conversion. Measured in turn, best of several; peak memory beyond the images as growth of the process.
+tracing, folding and conversion. Measured in turn, best of several; peak memory beyond the images as growth of the
+process.
 """
 
 from __future__ import annotations

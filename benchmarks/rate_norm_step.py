@@ -1,6 +1,8 @@
-"""What a training step with RateNorm costs beside the same step with nn.ReLU (VGG-16, batch 128), as a ratio in one run.
+"""What a training step with RateNorm costs beside the same step with nn.ReLU (VGG-16, batch 128), as a ratio in one
+run.
 
-    python benchmarks/rate_norm_step.py [--model vgg16] [--batch 128] [--repeats 5] [--out results/bench/rate_norm_step.json]
+    python benchmarks/rate_norm_step.py [--model vgg16] [--batch 128] [--repeats 5] [--out
+    results/bench/rate_norm_step.json]
 
 The two are measured in turn, best of several: the machine's noise only ever adds time.
 """

@@ -24,6 +24,7 @@ from ratenorm.convert.thresholds import (
 )
 from ratenorm.core.coding import Constant, Poisson
 from ratenorm.core.rate_norm import RateNorm
+from ratenorm.diagnose import Diagnosis, diagnose
 from ratenorm.engines.evaluate import Evaluation, evaluate
 from ratenorm.engines.result import SimResult
 from ratenorm.engines.simulate import simulate, stream
@@ -40,6 +41,7 @@ __all__ = [
     "Constant",
     "Conversion",
     "DataNorm",
+    "Diagnosis",
     "Evaluation",
     "Fixed",
     "Latency",
@@ -63,6 +65,7 @@ __all__ = [
     "__version__",
     "convert",
     "data",
+    "diagnose",
     "evaluate",
     "inspect",
     "load",
