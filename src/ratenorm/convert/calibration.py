@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,9 +21,9 @@ class Calibration:
 
     def __init__(self, images: Tensor | Iterable[Any], batch_size: int = 100) -> None:
         if isinstance(images, Tensor):
-            self.batches = list(images.split(batch_size)) if len(images) else []
-        else:
-            self.batches = [self._images(i, item) for i, item in enumerate(images)]
+            images = images.split(batch_size) if images.ndim else [images]
+        found = [self._images(i, item) for i, item in enumerate(images)]
+        self.batches = [batch for batch in found if len(batch)]
         if not self.batches:
             raise CalibrationError(
                 "Calibrating: there is no image. Give some unlabelled training images, "
@@ -38,10 +39,13 @@ class Calibration:
     @staticmethod
     def _images(index: int, item: Any) -> Tensor:
         images = item[0] if isinstance(item, tuple | list) and item else item
-        if not isinstance(images, Tensor) or not images.is_floating_point():
+        if not isinstance(images, Tensor) or not images.is_floating_point() or images.ndim < 2:
+            got = (
+                f"{images.dtype} of shape {list(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+            )
             raise CalibrationError(
-                f"Calibrating: batch {index} is a {type(images).__name__}, not a floating-point tensor "
-                "of images. Give batches [batch, ...] or (images, labels) pairs."
+                f"Calibrating: batch {index} is {got}, not a floating-point tensor of images. Give batches "
+                "[batch, ...] or (images, labels) pairs, transformed as in training."
             )
         return images
 
@@ -51,6 +55,12 @@ class Calibration:
     def __len__(self) -> int:
         """The number of images."""
         return sum(len(b) for b in self.batches)
+
+    def in_own_order(self) -> Tensor:
+        """All images, sorted by a hash of their content: neighbours are unrelated, and how they came is forgotten."""
+        images = torch.cat(self.batches)
+        keys = [hashlib.sha256(image.contiguous().cpu().numpy().tobytes()).digest() for image in images]
+        return images[sorted(range(len(images)), key=keys.__getitem__)]
 
     def fit(self, input_shape: tuple[int, ...]) -> None:
         """Refuse images that do not fit the network."""

@@ -50,7 +50,7 @@ class Method(abc.ABC):
         """From the words behind the label on the command line; numbers for the fields in order, unless overridden."""
         if len(arguments) > len(fields(cls)):
             raise ValueError(f"it takes at most {len(fields(cls))} settings, {len(arguments)} were given")
-        kinds: list[type[Any]] = [type(f.default) for f in fields(cls)]
+        kinds: list[Any] = [_truth if isinstance(f.default, bool) else type(f.default) for f in fields(cls)]
         return cls(*(kind(a) for kind, a in zip(kinds, arguments, strict=False)))
 
     def data(self, calibration: Calibration | None) -> Calibration:
@@ -61,6 +61,13 @@ class Method(abc.ABC):
                 "for example `calibration=x[:1000]`, or on the command line --images 1000."
             )
         return calibration
+
+
+def _truth(word: str) -> bool:
+    """bool("false") is True: read the word."""
+    if word.lower() not in ("true", "false"):
+        raise ValueError(f"{word!r} is neither true nor false")
+    return word.lower() == "true"
 
 
 def _plain(value: Any) -> Any:
@@ -105,7 +112,7 @@ def registry() -> dict[str, type[Method]]:
 def from_json(data: Any) -> Method:
     """The inverse of `Method.to_json`."""
     known = registry()
-    if not isinstance(data, dict) or data.get("method") not in known:
+    if not isinstance(data, dict) or not isinstance(data.get("method"), str) or data["method"] not in known:
         raise UsageError(f"Reading a threshold method: {data!r} is not one. Known: {', '.join(known)}.")
     kind = known[data["method"]]
     names = {f.name for f in fields(kind)}

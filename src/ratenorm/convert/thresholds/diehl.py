@@ -54,7 +54,7 @@ class ModelNorm(Method):
         for node in graph.nodes:
             if isinstance(node.op, Input):
                 shape = (1, *graph.input_shape)
-                bounds[node.name] = (torch.full(shape, low), torch.full(shape, high))
+                bounds[node.name] = (torch.full(shape, float(low)), torch.full(shape, float(high)))
                 continue
             lows, highs = zip(*(bounds[i] for i in node.inputs), strict=True)
             if isinstance(node.op, Activation):

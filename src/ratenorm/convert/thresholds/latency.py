@@ -5,7 +5,6 @@ No weights are touched and no labels are needed: the teacher is the network itse
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,7 +46,7 @@ class Latency(Method):
             )
 
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
-        images = _in_own_order(torch.cat(list(self.data(calibration))))
+        images = self.data(calibration).in_own_order()
         maxima = {n: s.threshold for n, s in from_thresholds(graph, self._maxima(graph, calibration), self).items()}
         p_prime = torch.full((1,), self.start)
         for stage in range(2 if self.per_layer else 1):
@@ -84,16 +83,10 @@ class Latency(Method):
             loss = latency_loss(teacher, run(graph, batch, clipped), omegas, self.lam)
             if not torch.isfinite(loss):
                 raise CalibrationError(
-                    f"Training p' with {self!r}: the loss became {float(loss)} at step {step + 1}: a layer is silent. "
-                    "Give more images, or a smaller lam."
+                    f"Training p' with {self!r}: the loss became {float(loss.detach())} at step {step + 1}: a layer "
+                    "is silent. Give more images, or a smaller lam."
                 )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         return p_prime.detach()
-
-
-def _in_own_order(images: Tensor) -> Tensor:
-    """Images sorted by a hash of their content: neighbours are unrelated, and the order in which they came is gone."""
-    keys = [hashlib.sha256(image.contiguous().numpy().tobytes()).digest() for image in images]
-    return images[sorted(range(len(images)), key=keys.__getitem__)]

@@ -25,7 +25,7 @@ class SpikeNorm(Method):
 
     Spikes carry their threshold as amplitude (Theorem 1: the same as unit spikes with balanced thresholds). The spike
     trains of the layers still needed are kept as bytes, so every layer is simulated once and not once for each layer
-    behind it; `images` bounds that memory.
+    behind it; `images` bounds that memory; which of them are taken depends on their content, not on how they arrive.
     """
 
     steps: int = 64
@@ -39,8 +39,7 @@ class SpikeNorm(Method):
 
     @torch.no_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
-        images = torch.cat(list(self.data(calibration)))
-        chosen = images[_evenly(len(images), self.images)]
+        chosen = self.data(calibration).in_own_order()[: self.images]
         run = _LayerByLayer(graph, chosen, self.steps)
         scales: dict[str, SiteScale] = {}
         for site in sites(graph):
@@ -59,11 +58,6 @@ class SpikeNorm(Method):
             scales[site.name] = from_thresholds(one, {site.name: threshold}, self)[site.name]
             run.fire(site, scales[site.name])
         return scales
-
-
-def _evenly(available: int, wanted: int) -> Tensor:
-    """Indices spread evenly over the images, so that the choice does not depend on batches."""
-    return torch.arange(min(available, wanted)) * available // min(available, wanted)
 
 
 class _LayerByLayer:
