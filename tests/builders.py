@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -66,7 +67,7 @@ def tiny_cnn(activation: Activation = nn.ReLU, channels: int = 4) -> nn.Sequenti
 
 def tiny_mlp(activation: Activation = nn.ReLU, sizes: tuple[int, ...] = (6, 8, 8, 3)) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:]):
+    for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), activation()]
     return nn.Sequential(*layers[:-1]).eval()
 

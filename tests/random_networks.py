@@ -11,11 +11,11 @@ import random
 from dataclasses import dataclass
 
 import torch
-from builders import generator, randomise_batch_norm_
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from builders import generator, randomise_batch_norm_
 from ratenorm.core.rate_norm import RateNorm
 
 CHANNELS, SIDE = 4, 6
@@ -25,8 +25,8 @@ BLOCKS = (
     "max_pool_before", "amplitudes",
 )  # fmt: skip
 ACTIVATIONS = (
-    "module", "F.relu", "torch.relu", "x.relu()", "in place", "relu_", "relu6", "F.relu6", "clamp", "x.clamp", "clamp_min",
-    "hardtanh", "rate_norm", "rate_norm_activation",
+    "module", "F.relu", "torch.relu", "x.relu()", "in place", "relu_", "relu6", "F.relu6", "clamp", "x.clamp",
+    "clamp_min", "hardtanh", "rate_norm", "rate_norm_activation",
 )  # fmt: skip
 ENDS = ("flatten", "mean", "global_pool")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from builders import tiny_conversion
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import tiny_conversion
 from ratenorm.core.coding import Constant, Poisson, counter_uniform
 from ratenorm.engines.simulate import simulate
 
@@ -55,7 +55,7 @@ def test_seed_step_image_and_pixel_all_matter() -> None:
 @given(seeds)
 def test_the_uniform_numbers_are_uniform(seed: int) -> None:
     u = counter_uniform(seed, 3, 0, torch.empty(20, 1000, dtype=torch.float64)).flatten()
-    assert 0.0 <= float(u.min())
+    assert float(u.min()) >= 0.0
     assert float(u.max()) < 1.0
     assert abs(float(u.mean()) - 0.5) < 5 * 0.2887 / len(u) ** 0.5
     assert abs(float((u < 0.1).double().mean()) - 0.1) < 5 * 0.3 / len(u) ** 0.5

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_networks import BLOCKS, Recipe, clipped_ann, recipes
 
+from random_networks import BLOCKS, Recipe, clipped_ann, recipes
 from ratenorm.convert.convert import Conversion, convert
 from ratenorm.convert.observe import sites
 from ratenorm.convert.thresholds import ChannelNorm, MaxNorm, Method, Percentile, Scaled

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from builders import randomise_batch_norm_
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import Recipe, recipes
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from builders import randomise_batch_norm_
+from random_networks import Recipe, recipes
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
 from ratenorm.graph.net import run

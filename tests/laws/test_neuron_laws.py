@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from builders import dyadic
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import dyadic
 from ratenorm.core.fit import k_bound, k_curve
 from ratenorm.core.neuron import integrate_and_fire, integrate_and_fire_
 

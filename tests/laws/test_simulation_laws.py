@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import chain, dyadic, fire, make_dyadic_, tiny_conversion
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import Recipe, recipes
 from torch import Tensor, nn
 
+from builders import chain, dyadic, fire, make_dyadic_, tiny_conversion
+from random_networks import Recipe, recipes
 from ratenorm.convert.convert import convert, normalise_weights, with_start
 from ratenorm.convert.thresholds import Fixed, MaxNorm
 from ratenorm.engines.dense import DenseSimulation, analog_rates
