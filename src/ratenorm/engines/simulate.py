@@ -3,40 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import DenseSimulation, chunks
+from ratenorm.engines.event import available
 from ratenorm.engines.result import SimResult
-from ratenorm.errors import UsageError
+from ratenorm.errors import SimulationError, UsageError
 from ratenorm.graph.net import SpikingNet
+
+if TYPE_CHECKING:
+    from ratenorm.engines.event.simulation import EventSimulation
 
 EngineName = Literal["auto", "dense", "event"]
 ENGINES: tuple[EngineName, ...] = ("auto", "dense", "event")
 
 
-def simulate(net: SpikingNet, x: Tensor, steps: int, *, engine: EngineName = "auto", coding: Coding | None = None,
-             fit: bool = False, first_spikes: bool = False, chunk: int = 1, first_image: int = 0) -> SimResult:
+def simulate(
+    net: SpikingNet,
+    x: Tensor,
+    steps: int,
+    *,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    fit: bool = False,
+    first_spikes: bool = False,
+    chunk: int = 1,
+    first_image: int = 0,
+) -> SimResult:
     """Run a spiking network on a batch for `steps` steps; the answer after every step comes from this one run.
 
-    `fit` compares the rates with the analog ones at every step (K curve), `first_spikes` notes when each neuron fired
-    first. `chunk` is the number of steps stacked into one batch: it changes speed and memory, never the result.
+    `engine` is "dense" (torch, any device), "event" (CPU, the work follows the spikes), or "auto": events on the CPU,
+    layer by layer, with convolution where spikes are many; the dense engine elsewhere. `fit` compares the rates with
+    the analog ones at every step (K curve), `first_spikes` notes when each neuron fired first. `chunk` is the number of
+    steps that the dense engine stacks into one batch: it changes speed and memory, never the result.
     """
     if steps < 1 or chunk < 1:
         raise UsageError(f"Simulating: steps is {steps} and chunk {chunk}; both must be at least 1.")
-    if engine not in ENGINES:
-        raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
-    simulation = DenseSimulation(net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
-    for size in chunks(steps, chunk):
-        simulation.advance(size)
+    simulation = start(net, x, engine, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
+    if isinstance(simulation, DenseSimulation):
+        for size in chunks(steps, chunk):
+            simulation.advance(size)
+    else:
+        simulation.advance(steps)
     return simulation.result()
 
 
-def stream(net: SpikingNet, x: Tensor, steps: int, *, coding: Coding | None = None,
-           first_image: int = 0) -> Iterator[Tensor]:
+def start(
+    net: SpikingNet,
+    x: Tensor,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    *,
+    fit: bool = False,
+    first_spikes: bool = False,
+    first_image: int = 0,
+) -> DenseSimulation | EventSimulation:
+    """A simulation before its first step, on the engine asked for, or on the dense one where that cannot run."""
+    if engine not in ENGINES:
+        raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
+    reason = None if engine == "dense" else available.unfit(net, x)
+    if reason is not None and engine == "event":
+        raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")
+    if engine != "dense" and reason is None:
+        missing = available.missing()
+        if missing is None:
+            from ratenorm.engines.event.simulation import EventSimulation  # imports numba
+
+            return EventSimulation(net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image,
+                                   choose=engine == "auto")
+        available.warn_once(missing)
+    return DenseSimulation(net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
+
+
+def stream(
+    net: SpikingNet,
+    x: Tensor,
+    steps: int,
+    *,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    first_image: int = 0,
+) -> Iterator[Tensor]:
     """The mean output after each step, [B, classes], as soon as the step is done."""
-    simulation = DenseSimulation(net, x, coding, first_image=first_image)
+    simulation = start(net, x, engine, coding, first_image=first_image)
     for _ in range(steps):
         yield simulation.advance(1)[0]

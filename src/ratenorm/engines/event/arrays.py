@@ -1,0 +1,35 @@
+"""Arrays for the kernels: flat, and starting on a cache line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_LINE = 64  # bytes
+
+
+def zeros(count: int, dtype: Any) -> Array:
+    """A flat array of zeros whose first entry starts a cache line: a vector load never straddles two."""
+    kind = np.dtype(dtype)
+    raw = np.zeros(count * kind.itemsize + _LINE, np.uint8)
+    start = -raw.ctypes.data % _LINE
+    return raw[start : start + count * kind.itemsize].view(kind)
+
+
+def aligned(values: Array) -> Array:
+    """A flat copy that starts on a cache line."""
+    out = zeros(values.size, values.dtype)
+    out[:] = values.reshape(-1)
+    return out
+
+
+def bit_positions() -> Array:
+    """[256 * 8]: for each byte the positions of its set bits, in order."""
+    table = np.zeros((256, 8), np.uint32)
+    for byte in range(256):
+        found = [bit for bit in range(8) if byte >> bit & 1]
+        table[byte, : len(found)] = found
+    return aligned(table)

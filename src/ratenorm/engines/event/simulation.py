@@ -1,0 +1,71 @@
+"""The event engine at work: `EventSimulation` has the face of `DenseSimulation` and gives the same results."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from ratenorm.core.coding import Coding, Constant
+from ratenorm.engines.event.group import Group, Settings
+from ratenorm.engines.event.plan import plan
+from ratenorm.engines.result import Fit, LayerActivity, SimResult
+from ratenorm.graph.net import SpikingNet, check_input
+
+CHUNK = 32  # steps a layer is run before the next one
+WORKING_SET = 32 << 20  # bytes of state and spikes of the images that are run together
+
+
+class EventSimulation:
+    """A running simulation: call `advance` for more steps, `result` for what happened so far."""
+
+    def __init__(self, net: SpikingNet, x: Tensor, coding: Coding | None = None, *, fit: bool = False,
+                 first_spikes: bool = False, first_image: int = 0, choose: bool = True) -> None:
+        check_input(net, x)
+        self.net, self.batch, self.choose = net, len(x), choose
+        self.threads = min(torch.get_num_threads(), os.cpu_count() or 1)
+        chosen: Coding = Constant() if coding is None else coding
+        settings = Settings(net, plan(net, isinstance(chosen, Constant)), chosen, fit, first_spikes, choose)
+        size = self._images_together()
+        self.groups = [Group(settings, x[start : start + size], first_image + start)
+                       for start in range(0, len(x), size)]
+
+    def _images_together(self) -> int:
+        state = sum(self.net.neurons.values()) * (8 + CHUNK // 8)
+        fitting = max(1, min(64, WORKING_SET // max(1, state)))
+        return max(1, min(fitting, -(-self.batch // self.threads)))
+
+    @torch.no_grad()
+    def advance(self, steps: int) -> Tensor:
+        """Run `steps` further steps; returns their logits [steps, B, classes]."""
+        if len(self.groups) == 1 or self.threads == 1:
+            return torch.cat([group.advance(steps, CHUNK) for group in self.groups], 1)
+        with ThreadPoolExecutor(self.threads) as pool:
+            return torch.cat(list(pool.map(lambda group: group.advance(steps, CHUNK), self.groups)), 1)
+
+    def result(self) -> SimResult:
+        """What happened so far."""
+        groups = self.groups
+        layers = []
+        for k, node in enumerate(self.net.populations):
+            parts = [group.populations[k] for group in groups]
+            first = [p.first_spikes() for p in parts]
+            layers.append(LayerActivity(
+                name=node.name, neurons=self.net.neurons[node.name], counts=torch.cat([p.counts() for p in parts]),
+                spikes=torch.stack([p.spikes() for p in parts]).sum(0),
+                synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
+                potential=torch.cat([p.potential() for p in parts]), fit=_joined([p.fit() for p in parts]),
+                first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None])))
+        relays = tuple((name, torch.stack([group.relays[name].synaptic_ops() for group in groups]).sum(0))
+                       for name in groups[0].relays)
+        logits = torch.cat([torch.cat(group.logits) for group in groups], 1)
+        return SimResult(logits, tuple(layers), relays, "auto" if self.choose else "event")
+
+
+def _joined(parts: list[Fit | None]) -> Fit | None:
+    known = [p for p in parts if p is not None]
+    if not known:
+        return None
+    return Fit(torch.stack([p.error for p in known]).sum(0), sum(p.total for p in known), sum(p.power for p in known))

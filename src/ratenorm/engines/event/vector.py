@@ -1,0 +1,319 @@
+"""Sixteen lanes at once: the few vector instructions that the kernels are made of, as LLVM IR.
+
+Left to itself the compiler does not see that a comparison of sixteen potentials is a word of sixteen spikes, or that a
+row of weights is a handful of registers. Written as vectors of fixed width it does, on any processor: LLVM splits or
+joins them to what the machine has. Offsets are in elements; arrays are one-dimensional and contiguous, and nothing is
+checked: the callers keep every offset inside.
+"""
+# An intrinsic's arguments are numba types, and its code is not Python's:
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 16
+_F32, _I32, _I16, _I8 = ir.FloatType(), ir.IntType(32), ir.IntType(16), ir.IntType(8)
+_VF = ir.VectorType(_F32, LANES)
+_V8 = ir.VectorType(_I32, 8)
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, vector: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index], inbounds=True), vector.as_pointer())
+
+
+def _load(builder: Any, pointer: Any) -> Any:
+    return builder.load(pointer, align=4)
+
+
+def _splat(builder: Any, vector: Any, scalar: Any) -> Any:
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    mask = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), mask)
+
+
+@intrinsic
+def add_row(typingctx, total, at, rows, row, length, factor):
+    """total[at : at + length] += factor * rows[row : row + length], `length` a multiple of 16.
+
+    Four vectors at a time, then two, then one: a row is short, and a test after each would cost as much as the adding.
+    """
+    signature = types.void(total, types.uintp, rows, types.uintp, types.uintp, types.float32)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole = args[4].type
+        into = _address(context, builder, sig.args[0], args[0], args[1], _VF)
+        source = _address(context, builder, sig.args[2], args[2], args[3], _VF)
+        factor = _splat(builder, _VF, args[5])
+        multiply_add = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_VF, [_VF, _VF, _VF]), "llvm.fmuladd.v16f32")
+
+        def add(first: Any, count: int) -> None:
+            places = [builder.add(first, ir.Constant(whole, k)) for k in range(count)]
+            weights = [_load(builder, builder.gep(source, [p])) for p in places]
+            before = [_load(builder, builder.gep(into, [p])) for p in places]
+            for p, w, t in zip(places, weights, before, strict=True):
+                builder.store(builder.call(multiply_add, [w, factor, t]), builder.gep(into, [p]), align=4)
+
+        vectors = builder.lshr(args[4], ir.Constant(whole, 4))
+        fours = builder.lshr(vectors, ir.Constant(whole, 2))
+        with cgutils.for_range(builder, fours, intp=whole) as loop:
+            add(builder.shl(loop.index, ir.Constant(whole, 2)), 4)
+        done = builder.shl(fours, ir.Constant(whole, 2))
+        pair = builder.and_(vectors, ir.Constant(whole, 2))
+        with builder.if_then(builder.icmp_unsigned("!=", pair, ir.Constant(whole, 0))):
+            add(done, 2)
+        with builder.if_then(builder.trunc(vectors, ir.IntType(1))):
+            add(builder.sub(vectors, ir.Constant(whole, 1)), 1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
+    """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents."""
+    row_size = runs * vectors * LANES
+    places = [(r, k) for r in range(runs) for k in range(vectors)]
+
+    def pointers(context: Any, builder: Any, sig: Any, args: Any) -> list[Any]:
+        starts = [builder.add(args[1], builder.mul(args[2], ir.Constant(args[1].type, r))) for r in range(runs)]
+        return [_address(context, builder, sig.args[0], args[0],
+                         builder.add(starts[r], ir.Constant(args[1].type, k * LANES)), _VF) for r, k in places]
+
+    def row(context: Any, builder: Any, sig: Any, args: Any, entry: Any) -> Any:
+        """Where the weights of an entry's channel begin."""
+        channel = builder.zext(builder.and_(entry, ir.Constant(_I32, 0xFFFF)), args[1].type)
+        offset = builder.add(args[4], builder.mul(channel, ir.Constant(args[1].type, row_size)))
+        return _address(context, builder, sig.args[3], args[3], offset, _VF)
+
+    def multiply_add(builder: Any) -> Any:
+        return cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_VF, [_VF, _VF, _VF]), "llvm.fmuladd.v16f32")
+
+    @intrinsic
+    def stencil_one(typingctx, total, at, stride, weights, first, entry, factor):
+        """Add the weights of one spike."""
+        signature = types.void(total, types.uintp, types.uintp, weights, types.uintp, types.uint32, types.float32)
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            source, factor = row(context, builder, sig, args, args[5]), _splat(builder, _VF, args[6])
+            for n, into in enumerate(pointers(context, builder, sig, args)):
+                weight = _load(builder, builder.gep(source, [ir.Constant(_I32, n)]))
+                sum_ = builder.call(multiply_add(builder), [weight, factor, _load(builder, into)])
+                builder.store(sum_, into, align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
+    def stencil_many(typingctx, total, at, stride, weights, first, entries, begin, end, factor):
+        """Add the weights of all spikes of a pixel, the sums in registers meanwhile."""
+        signature = types.void(total, types.uintp, types.uintp, weights, types.uintp, entries, types.uintp, types.uintp,
+                               types.float32)
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            into = pointers(context, builder, sig, args)
+            factor = _splat(builder, _VF, args[8])
+            sums = [cgutils.alloca_once(builder, _VF) for _ in places]
+            for place, pointer in zip(sums, into, strict=True):
+                builder.store(_load(builder, pointer), place)
+            with cgutils.for_range(builder, builder.sub(args[7], args[6]), intp=args[1].type) as loop:
+                where = _address(context, builder, sig.args[5], args[5], builder.add(args[6], loop.index), _I32)
+                source = row(context, builder, sig, args, builder.load(where, align=4))
+                for n, place in enumerate(sums):
+                    weight = _load(builder, builder.gep(source, [ir.Constant(_I32, n)]))
+                    builder.store(builder.call(multiply_add(builder), [weight, factor, builder.load(place)]), place)
+            for place, pointer in zip(sums, into, strict=True):
+                builder.store(builder.load(place), pointer, align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return stencil_one, stencil_many
+
+
+one_3x3, many_3x3 = _stencil(3, 6)  # a 3x3 kernel over 32 channels: three rows of three pixels
+one_1x1, many_1x1 = _stencil(1, 2)
+
+
+@intrinsic
+def fire_lanes(typingctx, potential, counts, at, current, from_, base, base_at, threshold, threshold_at):
+    """One step of Eq. 3 for 16 neurons: returns their spikes as bits and clears their current for the next step."""
+    signature = types.uint16(
+        potential, counts, types.uintp, current, types.uintp, base, types.uintp, threshold, types.uintp
+    )
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        def pointer(k: int, index: Any) -> Any:
+            return _address(context, builder, sig.args[k], args[k], index, _VF)
+
+        where_v, where_n, where_i = pointer(0, args[2]), pointer(1, args[2]), pointer(3, args[4])
+        inflow = builder.fadd(_load(builder, where_i), _load(builder, pointer(5, args[6])))
+        charged = builder.fadd(_load(builder, where_v), inflow)
+        theta = _load(builder, pointer(7, args[8]))
+        zero = ir.Constant(_VF, [0.0] * LANES)
+        spikes = builder.fcmp_ordered(">=", charged, theta)
+        builder.store(builder.fsub(charged, builder.select(spikes, theta, zero)), where_v, align=4)
+        one = ir.Constant(_VF, [1.0] * LANES)
+        counted = _load(builder, where_n)
+        builder.store(builder.select(spikes, builder.fadd(counted, one), counted), where_n, align=4)
+        builder.store(zero, where_i, align=4)
+        return builder.bitcast(spikes, _I16)
+
+    return signature, generate
+
+
+def _fire_constant(groups: int) -> Any:
+    """`fire_constant` for 16 * `groups` neurons: several at once hide the latency of each."""
+
+    @intrinsic
+    def fire_constant(
+        typingctx, potential, counts, at, current, from_, threshold, threshold_at, spikes, word, stride, steps
+    ):
+        """`steps` steps of Eq. 3 under a constant current, the neurons' state in registers throughout.
+
+        The spikes of step s go to the words spikes[word + s * stride], one for each 16 neurons.
+        """
+        signature = types.void(
+            potential,
+            counts,
+            types.uintp,
+            current,
+            types.uintp,
+            threshold,
+            types.uintp,
+            spikes,
+            types.uintp,
+            types.uintp,
+            types.uintp,
+        )
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            def pointers(k: int, index: Any) -> list[Any]:
+                places = [builder.add(index, ir.Constant(index.type, LANES * g)) for g in range(groups)]
+                return [_address(context, builder, sig.args[k], args[k], i, _VF) for i in places]
+
+            where_v, where_n = pointers(0, args[2]), pointers(1, args[2])
+            inflow = [_load(builder, p) for p in pointers(3, args[4])]
+            theta = [_load(builder, p) for p in pointers(5, args[6])]
+            zero, one = ir.Constant(_VF, [0.0] * LANES), ir.Constant(_VF, [1.0] * LANES)
+            v = [cgutils.alloca_once(builder, _VF) for _ in range(groups)]  # promoted to registers
+            n = [cgutils.alloca_once(builder, _VF) for _ in range(groups)]
+            for g in range(groups):
+                builder.store(_load(builder, where_v[g]), v[g])
+                builder.store(_load(builder, where_n[g]), n[g])
+            with cgutils.for_range(builder, args[10], intp=args[10].type) as loop:
+                place = builder.add(args[8], builder.mul(loop.index, args[9]))
+                bits = _address(context, builder, sig.args[7], args[7], place, _I16)
+                for g in range(groups):
+                    charged = builder.fadd(builder.load(v[g]), inflow[g])
+                    fired = builder.fcmp_ordered(">=", charged, theta[g])
+                    builder.store(builder.fsub(charged, builder.select(fired, theta[g], zero)), v[g])
+                    builder.store(builder.fadd(builder.load(n[g]), builder.select(fired, one, zero)), n[g])
+                    where = builder.gep(bits, [ir.Constant(_I32, g)])
+                    builder.store(builder.bitcast(fired, _I16), where, align=2)
+            for g in range(groups):
+                builder.store(builder.load(v[g]), where_v[g], align=4)
+                builder.store(builder.load(n[g]), where_n[g], align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return fire_constant
+
+
+fire_constant_1, fire_constant_2, fire_constant_4 = _fire_constant(1), _fire_constant(2), _fire_constant(4)
+
+
+def _can_compress() -> bool:
+    """Whether the machine has an instruction that moves chosen lanes together."""
+    return not (config.CPU_NAME or config.CPU_FEATURES) and bool(get_host_cpu_features().get("avx512f", False))
+
+
+@intrinsic
+def list_word(typingctx, entries, at, table, word, first):
+    """entries[at : at + n] = first + the positions of the n set bits of the 16-bit `word`; returns n.
+
+    Sixteen entries are written whatever the bits, so that no branch depends on the spikes: what is too many is
+    overwritten by the next call. `table` has the positions for each byte, for machines that cannot compress.
+    """
+    signature = types.uintp(entries, types.uintp, table, types.uintp, types.uint32)
+
+    def compress(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lanes = ir.VectorType(_I32, LANES)
+        chosen = ir.VectorType(ir.IntType(1), LANES)
+        mask = builder.bitcast(builder.trunc(args[3], _I16), chosen)
+        numbers = builder.add(ir.Constant(lanes, list(range(LANES))), _splat(builder, lanes, args[4]))
+        together = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(lanes, [lanes, lanes, chosen]), "llvm.x86.avx512.mask.compress.v16i32")
+        found = builder.call(together, [numbers, ir.Constant(lanes, [0] * LANES), mask])
+        builder.store(found, _address(context, builder, sig.args[0], args[0], args[1], lanes), align=4)
+        return builder.ctpop(args[3])
+
+    def look_up(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole = args[3].type
+        eight = ir.Constant(whole, 8)
+        low = builder.and_(args[3], ir.Constant(whole, 255))
+        behind = builder.add(args[1], builder.ctpop(low))
+        later = builder.add(args[4], ir.Constant(_I32, 8))
+        for byte, place, start in ((low, args[1], args[4]), (builder.lshr(args[3], eight), behind, later)):
+            row = builder.mul(byte, eight)
+            positions = _load(builder, _address(context, builder, sig.args[2], args[2], row, _V8))
+            found = builder.add(positions, _splat(builder, _V8, start))
+            builder.store(found, _address(context, builder, sig.args[0], args[0], place, _V8), align=4)
+        return builder.ctpop(args[3])
+
+    return signature, compress if _can_compress() else look_up
+
+
+@intrinsic
+def ones(typingctx, word):
+    """The number of set bits."""
+    signature = types.int64(types.uint64)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return signature, generate
+
+
+@intrinsic
+def fit_lanes(typingctx, spikes, word, stride, steps, counts, target, at, first_step, error):
+    """error[s, lane] += (count / t - target)^2 for 16 neurons over `steps` steps, their counts in a register.
+
+    The division and the square are those of float32, as in the dense engine; the sum is in float64.
+    """
+    signature = types.void(spikes, types.uintp, types.uintp, types.uintp, counts, target, types.uintp, types.uintp,
+                           error)
+    wide = ir.VectorType(ir.DoubleType(), LANES)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        where = _address(context, builder, sig.args[4], args[4], args[6], _VF)
+        goal = _load(builder, _address(context, builder, sig.args[5], args[5], args[6], _VF))
+        zero, one = ir.Constant(_VF, [0.0] * LANES), ir.Constant(_VF, [1.0] * LANES)
+        count = cgutils.alloca_once(builder, _VF)
+        builder.store(_load(builder, where), count)
+        unit = ir.Constant(args[3].type, 1)
+        with cgutils.for_range(builder, args[3], intp=args[3].type) as loop:
+            place = builder.add(args[1], builder.mul(loop.index, args[2]))
+            bits = builder.load(_address(context, builder, sig.args[0], args[0], place, _I16), align=2)
+            fired = builder.bitcast(bits, ir.VectorType(ir.IntType(1), LANES))
+            now = builder.fadd(builder.load(count), builder.select(fired, one, zero))
+            builder.store(now, count)
+            time = builder.uitofp(builder.add(builder.add(args[7], loop.index), unit), _F32)
+            gap = builder.fsub(builder.fdiv(now, _splat(builder, _VF, time)), goal)
+            row = builder.mul(loop.index, ir.Constant(args[3].type, LANES))
+            into = _address(context, builder, sig.args[8], args[8], row, wide)
+            sum_ = builder.fadd(builder.load(into, align=8), builder.fpext(builder.fmul(gap, gap), wide))
+            builder.store(sum_, into, align=8)
+        builder.store(builder.load(count), where, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
