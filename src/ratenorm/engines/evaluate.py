@@ -7,10 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ratenorm import distributed
 from ratenorm.core.coding import Coding
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.engines.simulate import EngineName, simulate
@@ -112,10 +114,42 @@ class Evaluation:
         self.correct += (result.logits.argmax(-1).cpu() == labels.cpu()).sum(1)
         self.analog_correct += int((analog.argmax(-1).cpu() == labels.cpu()).sum())
 
+    def join_(self) -> None:
+        """Replace the sums by those over all processes: sums of whole numbers (but for K), exact in any order."""
+        if distributed.world().size == 1:
+            return
+        counts = distributed.total(torch.tensor([self.images, self.analog_correct]))
+        self.images, self.analog_correct = int(counts[0]), int(counts[1])
+        self.correct = distributed.total(self.correct)
+        self.relay_ops = distributed.total(self.relay_ops)
+        for layer in self.layers:
+            layer.spikes, layer.synaptic_ops = distributed.total(layer.spikes), distributed.total(layer.synaptic_ops)
+            layer.rates = distributed.total(layer.rates)
+            states = distributed.total(torch.tensor([layer.saturated, layer.dead, layer.negative]))
+            layer.saturated, layer.dead, layer.negative = (int(n) for n in states)
+            layer.fit = _joined_fit(layer.fit, self.steps)
+
+
+class Part(NamedTuple):
+    """A process's part of a batch that several share: which images of the set it holds."""
+
+    images: Tensor
+    labels: Tensor
+    first_image: int  # number in the whole set of the part's first image
+    batch_start: int  # and of the whole batch's
+
+
+def _joined_fit(fit: Fit | None, steps: int) -> Fit | None:
+    sums = torch.zeros(steps + 3, dtype=torch.float64)
+    if fit is not None:
+        sums[:steps], sums[steps:] = fit.error.cpu(), torch.tensor([fit.total, fit.power, 1.0], dtype=torch.float64)
+    sums = distributed.total(sums)
+    return Fit(sums[:steps], float(sums[steps]), float(sums[steps + 1])) if sums[steps + 2] > 0 else None
+
 
 def evaluate(
     net: SpikingNet,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Tensor, Tensor] | Part],
     steps: int,
     *,
     engine: EngineName = "auto",
@@ -126,20 +160,24 @@ def evaluate(
     """Accuracy after every step, spikes, synaptic operations and K curves over (images, labels) batches.
 
     `fit_images` bounds the images on which K is measured (it compares every neuron at every step); None means all.
+    Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
     total = Evaluation(steps)
-    for images, labels in batches:
+    for batch in batches:
+        images, labels = batch[0], batch[1]
+        first, start_of_batch = (batch[2], batch[3]) if isinstance(batch, Part) else (total.images, total.images)
         if len(images) != len(labels):
             raise DataError(f"Evaluating: a batch has {len(images)} images and {len(labels)} labels.")
-        fit = fit_images is None or total.images < fit_images
+        fit = fit_images is None or start_of_batch < fit_images
         start = time.perf_counter()
-        result = simulate(net, images, steps, engine=engine, coding=coding, fit=fit, first_image=total.images)
+        result = simulate(net, images, steps, engine=engine, coding=coding, fit=fit, first_image=first)
         total.seconds += time.perf_counter() - start
         with torch.no_grad():
             analog = run(net, images.to(net.device))
         total.add(result, analog, labels)
         if progress is not None:
             progress(total)
+    total.join_()
     if total.images == 0:
         raise DataError("Evaluating: there is no image. Give at least one batch of (images, labels).")
     return total

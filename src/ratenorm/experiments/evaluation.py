@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +13,8 @@ from ratenorm import records
 from ratenorm.convert.thresholds import from_json
 from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.data import Batches, ImageSet
-from ratenorm.engines.evaluate import Evaluation, evaluate
+from ratenorm.distributed import world
+from ratenorm.engines.evaluate import Evaluation, Part, evaluate
 from ratenorm.engines.simulate import EngineName
 from ratenorm.errors import FileFormatError
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
@@ -76,7 +77,8 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
         runs=[run_entry(method.label, spec.model, net, method, v0, result, coding)],
         scale=scale_of(len(images), len(available), f"{config.split} images"),
     )
-    records.write(folder / records.FILE_NAME, record)
+    if world().writer:
+        records.write(folder / records.FILE_NAME, record)
     return record
 
 
@@ -86,6 +88,14 @@ def coding_of(name: str, seed: int, spec: NetworkSpec) -> Coding:
         return Constant()
     ends = [abs((pixel - mean) / std) for mean, std in zip(spec.mean, spec.std, strict=True) for pixel in (0.0, 1.0)]
     return Poisson(max(ends), seed)
+
+
+def parts(batches: Batches) -> Iterator[Part]:
+    """The batches, or this process's parts of them, with the place of each in the whole set."""
+    for index, (images, labels) in enumerate(batches):
+        start = index * batches.batch_size
+        whole = min(batches.batch_size, len(batches.images) - start)
+        yield Part(images, labels, start + whole * batches.rank // batches.world_size, start)
 
 
 def watched_evaluation(
@@ -100,11 +110,14 @@ def watched_evaluation(
     batch_size: int = 500,
 ) -> Evaluation:
     """`evaluate` with a progress bar."""
-    batches = Batches(images, batch_size, normalise=spec.normalisation)
-    with tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True) as bar:
+    here = world()
+    batches = Batches(images, batch_size, normalise=spec.normalisation, rank=here.rank, world_size=here.size)
+    with tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True, disable=not here.writer) as bar:
 
         def progress(so_far: Evaluation) -> None:
-            bar.update(so_far.images - bar.n)
+            bar.update(min(so_far.images * here.size, len(images)) - bar.n)
             bar.set_postfix(accuracy=f"{so_far.accuracy[-1]:.4f}", refresh=False)
 
-        return evaluate(net, batches, steps, engine=engine, coding=coding, fit_images=fit_images, progress=progress)
+        return evaluate(
+            net, parts(batches), steps, engine=engine, coding=coding, fit_images=fit_images, progress=progress
+        )

@@ -13,7 +13,7 @@ def accuracy_table(record: dict[str, Any]) -> str:
     """Accuracy at each T for every run beside the ANN, and what it costs to come within 1 point of it."""
     ann = record["ann"]
     steps = [t for t in SHOWN if t <= max(run["steps"] for run in record["runs"])]
-    width = max(len(run["name"]) for run in record["runs"])
+    width = max(len("accuracy (%) at T"), *(len(run["name"]) for run in record["runs"]))
     ann_energy = Cost(ann["macs"]).picojoules / 1e6
     lines = [
         f"{record['title']}",

@@ -46,10 +46,11 @@ class Evaluate:
     """start anew in a used folder"""
 
     def run(self) -> None:
+        from ratenorm.distributed import joined, wait_for_all
         from ratenorm.experiments.evaluation import EvaluateConfig, evaluate_file
         from ratenorm.experiments.tables import accuracy_table
         from ratenorm.export.spiking import load_with_about
-        from ratenorm.runs import RunFolder
+        from ratenorm.runs import open_shared
 
         _, about = load_with_about(self.network)
         name = self.data or about.get("spec", {}).get("dataset", "")
@@ -65,6 +66,9 @@ class Evaluate:
             seed=self.seed,
             fit_images=self.fit_images,
         )
-        with RunFolder(self.out, mode(self.resume, self.overwrite)) as folder:
-            folder.configure(config.to_json())
-            print(accuracy_table(evaluate_file(config, folder)))
+        with joined() as here:
+            with open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder:
+                folder.configure(config.to_json())
+                record = evaluate_file(config, folder)
+            if here.writer:
+                print(accuracy_table(record))
