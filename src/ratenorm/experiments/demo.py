@@ -33,7 +33,7 @@ DEMO_TRAINING = TrainConfig(
     model="cnn7",
     data=DataConfig("mnist"),
     stage1=Stage1(epochs=4, lr=0.1, batch_size=128, augment=Augment(shift=1), ema=0.99),
-    stage2=Stage2(lam=0.05, images=20_000),
+    stage2=Stage2(lam=0.025, images=20_000),
 )
 
 
