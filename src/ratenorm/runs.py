@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from ratenorm.errors import UsageError
+from ratenorm.errors import RatenormError, UsageError
 from ratenorm.files import sweep, to_json, write_atomic
 
 Mode = Literal["new", "resume", "overwrite"]
@@ -97,8 +97,8 @@ class RunFolder:
         path = self.path / CONFIG
         if self.mode == "resume" and path.exists():
             try:
-                old = json.loads(path.read_text())
-            except ValueError as error:
+                old = dict(json.loads(path.read_text()))
+            except (ValueError, TypeError) as error:
                 raise UsageError(
                     f"Resuming {self.path}: its {CONFIG} is damaged ({error}). Start anew with --overwrite."
                 ) from error
@@ -112,8 +112,14 @@ class RunFolder:
 
     def log(self, entry: dict[str, Any]) -> None:
         """Append one line of metrics."""
-        with open(self.path / METRICS, "a", encoding="utf-8") as file:
-            file.write(to_json(entry) + "\n")
+        path = self.path / METRICS
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(to_json(entry) + "\n")
+        except OSError as error:
+            raise RatenormError(
+                f"Writing {path}: {error.strerror or error}. Make room, then continue with --resume."
+            ) from error
 
     @property
     def logged(self) -> int:

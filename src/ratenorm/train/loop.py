@@ -124,6 +124,8 @@ def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float,
             saved = time.monotonic()
             if show and world().writer:
                 tqdm.write(_line(entry))
+            if stop := _signal_anywhere(interrupts):  # it came after the last batch, while accuracy was checked
+                raise Interrupted(stop, _stopped(stage, at, path))
     return at
 
 
@@ -144,7 +146,8 @@ def _resume(stage: Stage, folder: RunFolder, checkpoint: Checkpoint) -> Position
             f"Resuming {folder.path}: the checkpoint does not fit this training "
             f"({str(error).splitlines()[0][:200]}). Start anew with --overwrite."
         ) from error
-    folder.rewind(at.logged)
+    if at.epoch < stage.epochs:  # what follows a finished stage in the metrics belongs to the next one
+        folder.rewind(at.logged)
     return at
 
 

@@ -110,7 +110,7 @@ def train_latency(
     if not layers:
         raise TrainingError(
             "Training for latency: the network has no Rate Norm layer, so there is no p to train. Build it "
-            "with RateNorm, or use calibrate_latency for a ReLU network."
+            "with RateNorm, or convert a ReLU network with the method Latency."
         )
     train, held_out = hold_out(data, config.holdout, config.seed)
     if config.images is not None and config.images < len(train):
