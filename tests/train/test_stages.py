@@ -1,0 +1,200 @@
+"""What the two stages do: learn, hold out, change nothing else; schedules; starting from a ReLU network."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from builders import image_set, set_maxima_, state_of, tiny_cnn
+from ratenorm.core.rate_norm import RateNorm, rate_norm_layers
+from ratenorm.data import Batches
+from ratenorm.errors import DataError, TrainingError, UsageError
+from ratenorm.train.config import Stage1, Stage2, learning_rate
+from ratenorm.train.loop import accuracy, evaluating
+from ratenorm.train.stage1 import hold_out, start_from_relu_, train_accuracy
+from ratenorm.train.stage2 import train_latency
+
+
+def rate_net() -> nn.Module:
+    torch.manual_seed(1)
+    return tiny_cnn(RateNorm, channels=3)
+
+
+def trained_maxima() -> nn.Module:
+    return set_maxima_(rate_net(), image_set().images)
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.8])
+def test_stage_1_learns_and_leaves_the_network_ready(ema: float) -> None:
+    model, data = rate_net(), image_set(90)
+    outcome = train_accuracy(model, data, Stage1(epochs=8, batch_size=10, lr=0.05, holdout=30, ema=ema), show=False)
+    assert outcome.validation_accuracy is not None
+    assert outcome.validation_accuracy > 0.9
+    assert outcome.validation_accuracy == pytest.approx(accuracy(model, Batches(hold_out(data, 30, 0)[1], 30)))
+    assert not model.training
+    assert all(float(layer.p) == 1.0 for _, layer in rate_norm_layers(model))
+    assert [e["epoch"] for e in outcome.history] == list(range(1, 9))
+    assert outcome.history[-1]["loss"] < outcome.history[0]["loss"]
+    assert outcome.history[-1]["eta_seconds"] == 0.0
+
+
+def test_stage_1_starts_at_p_one_whatever_was_before() -> None:
+    model = rate_net()
+    for _, layer in rate_norm_layers(model):
+        layer.p.fill_(0.5)
+    train_accuracy(model, image_set(20), Stage1(epochs=1, batch_size=10, holdout=0), show=False)
+    assert all(float(layer.p) == 1.0 for _, layer in rate_norm_layers(model))
+
+
+def test_the_seed_decides_everything() -> None:
+    states = []
+    for seed in (0, 0, 1):
+        model = rate_net()
+        train_accuracy(model, image_set(), Stage1(epochs=1, batch_size=10, holdout=10, seed=seed), show=False)
+        states.append(state_of(model)["0.weight"])
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_stage_2_changes_nothing_but_p(per_layer: bool) -> None:
+    model = trained_maxima()
+    model.train()
+    model[0].weight.requires_grad_(False)
+    before, needs = state_of(model), [p.requires_grad for p in model.parameters()]
+    data = image_set()
+    images, labels = data.images.clone(), data.labels.clone()
+    config = Stage2(epochs=2, batch_size=16, lam=0.5, holdout=12, per_layer=per_layer)
+    outcome = train_latency(model, data, config, show=False)
+    after = state_of(model)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"2.p", "5.p"}
+    ps = [float(layer.p) for _, layer in rate_norm_layers(model)]
+    assert all(0.0 < p < 1.0 for p in ps)
+    assert (len(set(ps)) == 1) is not per_layer
+    assert [p.requires_grad for p in model.parameters()] == needs
+    assert all(not layer.frozen and not layer.p.requires_grad for _, layer in rate_norm_layers(model))
+    assert torch.equal(data.images, images)
+    assert torch.equal(data.labels, labels)
+    assert outcome.validation_accuracy is not None
+    assert len(outcome.history) == (4 if per_layer else 2)
+
+
+def test_stage_2_does_not_look_at_labels() -> None:
+    ps = []
+    for shuffled in (False, True):
+        model, data = trained_maxima(), image_set()
+        if shuffled:
+            data.labels.copy_(data.labels.flip(0))
+        train_latency(model, data, Stage2(batch_size=16, holdout=0), show=False)
+        ps.append(float(next(rate_norm_layers(model))[1].p))
+    assert ps[0] == ps[1]
+
+
+def test_a_larger_lambda_ends_at_a_smaller_p() -> None:
+    ps = []
+    for lam in (0.0, 2.0):
+        model = trained_maxima()
+        train_latency(model, image_set(), Stage2(epochs=4, batch_size=16, lam=lam, holdout=0, lr=0.2), show=False)
+        ps.append(float(next(rate_norm_layers(model))[1].p))
+    assert ps[1] < ps[0] - 0.1
+
+
+def test_stage_2_may_use_some_images_only() -> None:
+    outcome = train_latency(trained_maxima(), image_set(), Stage2(batch_size=5, images=10, holdout=0), show=False)
+    assert outcome.history[0]["step"] == 2
+
+
+def test_stage_2_works_on_layers_that_hand_on_activations() -> None:
+    model = trained_maxima()
+    for _, layer in rate_norm_layers(model):
+        layer.output = "activation"
+    train_latency(model, image_set(), Stage2(batch_size=16, holdout=0), show=False)
+    assert all(float(layer.p) < 0.9821 for _, layer in rate_norm_layers(model))
+
+
+def test_stage_2_needs_a_rate_norm_layer() -> None:
+    with pytest.raises(TrainingError, match="no Rate Norm layer"):
+        train_latency(tiny_cnn(), image_set(), Stage2(holdout=0), show=False)
+
+
+# -- from a ReLU network ---------------------------------------------------------------------------------------------
+
+
+def test_starting_from_relu_computes_what_the_relu_network_does() -> None:
+    torch.manual_seed(4)
+    relu, model = tiny_cnn(nn.ReLU, channels=3), rate_net()
+    batches = Batches(image_set(), 20)
+    start_from_relu_(model, relu, batches)
+    for images, _ in batches:
+        torch.testing.assert_close(model.eval()(images), relu(images), rtol=1e-5, atol=1e-5)
+    for (_, layer), site in zip(rate_norm_layers(model), (2, 5), strict=True):
+        with torch.no_grad():
+            largest = relu[:site](image_set().images).max()
+        assert float(layer.running_max) == pytest.approx(float(largest), rel=1e-6)
+        assert layer.output == "activation"
+        assert "forward" not in layer.__dict__
+
+
+def test_a_network_that_does_not_fit_is_refused() -> None:
+    batches = Batches(image_set(), 20)
+    with pytest.raises(TrainingError, match="Both must be the same network"):
+        start_from_relu_(rate_net(), tiny_cnn(nn.ReLU, channels=5), batches)
+    with pytest.raises(TrainingError, match="no Rate Norm layer"):
+        start_from_relu_(tiny_cnn(), tiny_cnn(), batches)
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 0}, {"batch_size": 0}, {"lr": 0.0}, {"lr": float("nan")}, {"peak": 1.0}, {"momentum": -0.1},
+              {"ema": 1.0}, {"label_smoothing": 1.5}],
+    ids=str,
+)  # fmt: skip
+def test_stage_1_settings_are_checked(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=f"Stage 1: {next(iter(wrong))} is"):
+        Stage1(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"lr": -1.0}, {"lam": -0.5}, {"images": 0}], ids=str)
+def test_stage_2_settings_are_checked(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=f"Stage 2: {next(iter(wrong))} is"):
+        Stage2(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("schedule", ["triangular", "cosine"])
+def test_the_learning_rate_rises_to_its_peak_and_falls_towards_zero(schedule: str) -> None:
+    config = Stage1(lr=0.4, peak=0.25, schedule=schedule)  # type: ignore[arg-type]
+    rates = [learning_rate(config, step, 100) for step in range(100)]
+    assert max(rates) == pytest.approx(0.4, rel=0.01)
+    assert rates.index(max(rates)) in (24, 25)
+    assert rates[:25] == sorted(rates[:25])
+    assert rates[25:] == sorted(rates[25:], reverse=True)
+    assert len(set(rates[:25])) == 25
+    assert 0.0 < rates[-1] < 0.02
+
+
+def test_a_constant_schedule_is_constant() -> None:
+    assert {learning_rate(Stage1(lr=0.3, schedule="constant"), s, 10) for s in range(10)} == {0.3}
+
+
+def test_holding_out() -> None:
+    data = image_set(30)
+    assert hold_out(data, 0, 0) == (data, None)
+    rest, held = hold_out(data, 9, 0)
+    assert held is not None
+    assert (len(rest), len(held)) == (21, 9)
+    for count in (30, 31):
+        with pytest.raises(DataError, match="nothing would be left"):
+            hold_out(data, count, 0)
+
+
+def test_evaluating_restores_the_mode_even_after_an_error() -> None:
+    model = rate_net().train()
+    with evaluating(model):
+        assert not model.training
+    with pytest.raises(ZeroDivisionError), evaluating(model):
+        _ = 1 / 0
+    assert model.training
