@@ -1,0 +1,119 @@
+"""The rules of the house, read from the sources: who may import whom, what loads when, how long a module may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ratenorm
+
+SOURCE = Path(ratenorm.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+LONGEST = 330
+LONGER = {"engines/event/kernels.py": 400}  # compiled as one unit; not to grow
+
+# What each room of the package may import of ours, besides itself. Everything may import `errors`.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "_version": set(),
+    "core": set(),
+    "models": {"core"},
+    "data": {"core"},
+    "graph": {"core"},
+    "distributed": set(),
+    "files": set(),
+    "runs": {"files"},
+    "convert": {"core", "graph"},
+    "engines": {"core", "graph", "distributed"},
+    "train": {"core", "data", "models", "files", "runs", "distributed", "_version"},
+    "export": {"graph", "models", "core", "data", "files", "_version"},
+    "records": {"files"},
+    "report": {"records"},
+    "diagnose": {"convert", "engines", "graph", "core"},
+}
+ANYTHING_BUT: dict[str, set[str]] = {"experiments": {"cli", "report"}, "cli": set()}
+PACKAGE_ITSELF = {"__init__", "__main__"}
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Every module that is imported anywhere in a file, inside functions and TYPE_CHECKING too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports are absolute"
+            module = node.module or ""
+            yield from (f"{module}.{alias.name}" if module == "ratenorm" else module for alias in node.names)
+
+
+def rooms_imported(file: Path) -> set[str]:
+    found = {name.split(".")[1] for name in imports(file) if name.startswith("ratenorm.")}
+    return found - {room_of(file), "errors"}
+
+
+def label(file: Path) -> str:
+    return str(file.relative_to(SOURCE))
+
+
+def test_every_room_has_a_rule() -> None:
+    assert {room_of(file) for file in FILES} <= MAY_IMPORT.keys() | ANYTHING_BUT.keys() | PACKAGE_ITSELF
+
+
+@pytest.mark.parametrize("file", FILES, ids=label)
+def test_imports_keep_to_the_rules(file: Path) -> None:
+    room, found = room_of(file), rooms_imported(file)
+    if room in MAY_IMPORT:
+        assert found <= MAY_IMPORT[room]
+    elif room in ANYTHING_BUT:
+        assert not found & ANYTHING_BUT[room]
+
+
+def test_core_and_errors_import_nothing_of_ours() -> None:
+    for file in FILES:
+        if room_of(file) in ("core", "errors"):
+            assert not [name for name in imports(file) if name.startswith("ratenorm") and room_of(file) != "core"]
+            assert all(name.startswith("ratenorm.core") for name in imports(file) if name.startswith("ratenorm"))
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, ratenorm\n"
+        "print([m for m in ('matplotlib', 'numba', 'nir', 'PIL', 'tyro', 'torchvision') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("file", FILES, ids=label)
+def test_modules_are_short(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= LONGER.get(label(file), LONGEST)
+
+
+def test_nothing_is_pickled() -> None:
+    for file in FILES:
+        assert not {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve"} & {
+            n.split(".")[0] for n in imports(file)
+        }
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}, file
+
+
+def test_nothing_is_left_for_later() -> None:
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        assert not [word for word in ("TODO", "FIXME", "NotImplementedError") if word in text], file
+
+
+def test_the_public_names_exist() -> None:
+    assert all(hasattr(ratenorm, name) for name in ratenorm.__all__)
+    assert sorted(ratenorm.__all__) == sorted(set(ratenorm.__all__))
