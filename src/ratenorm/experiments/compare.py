@@ -18,6 +18,7 @@ from ratenorm.engines.simulate import EngineName
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.evaluation import coding_of, watched_evaluation
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
+from ratenorm.experiments.remember import remembered
 from ratenorm.experiments.training import DataConfig, test_accuracy
 from ratenorm.export.network import load_network
 from ratenorm.runs import RunFolder
@@ -69,17 +70,18 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
             scale=scale_of(len(test), len(available), "test images"),
         )
 
-    path = folder / records.FILE_NAME
-    runs: list[dict[str, Any]] = records.read(path)["runs"] if path.exists() else []
+    runs: list[dict[str, Any]] = []
     for text, method in methods:
         for v0 in config.v0:
             name = text if len(config.v0) == 1 else f"{text}, v(0) = {v0:g} θ"
-            if any(run["name"] == name for run in runs):
-                continue
-            net = convert_graph(analog, method, images, v0, report).net
-            result = watched_evaluation(
-                name, net, test, spec, config.steps, config.engine, coding, batch_size=config.batch_size
-            )
-            runs.append(run_entry(name, spec.model, net, method, v0, result, coding))
-            records.write(path, so_far(runs))  # a long comparison that is stopped keeps what it has
+
+            def one(name: str = name, method: Method = method, v0: float = v0) -> dict[str, Any]:
+                net = convert_graph(analog, method, images, v0, report).net
+                result = watched_evaluation(
+                    name, net, test, spec, config.steps, config.engine, coding, batch_size=config.batch_size
+                )
+                return run_entry(name, spec.model, net, method, v0, result, coding)
+
+            runs.append(remembered(folder, name, one))
+            records.write(folder / records.FILE_NAME, so_far(runs))  # what is done can be looked at already
     return so_far(runs)

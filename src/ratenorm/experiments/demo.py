@@ -22,10 +22,12 @@ from ratenorm.engines.simulate import EngineName
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.examples import look_inside
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
+from ratenorm.experiments.remember import remembered
 from ratenorm.experiments.tables import accuracy_table
 from ratenorm.experiments.training import STAGE2_FILE, DataConfig, TrainConfig, at_p_one, test_accuracy, train_network
 from ratenorm.export.network import NetworkSpec
 from ratenorm.export.spiking import save
+from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
 
@@ -66,13 +68,16 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
         for v0, start in ((0.0, "v(0) = 0"), (0.5, "v(0) = θ/2")):
             name = f"{label}, {start}"
             net = convert(model, Trained(), example=example, v0=v0).net
-            result = watched_evaluation(name, net, chosen, spec, config.steps, config.engine)
-            runs.append(run_entry(name, spec.model, net, Trained(), v0, result))
-            save(
-                net, folder / f"{label.replace(' ', '').replace('=', '')}-v{v0:g}.safetensors", {"spec": spec.to_json()}
-            )
+            about = {"spec": spec.to_json(), "method": Trained().to_json(), "v0": v0}
+            save(net, folder / f"{label.replace(' ', '').replace('=', '')}-v{v0:g}.safetensors", about)
+
+            def one(name: str = name, net: SpikingNet = net, v0: float = v0) -> dict[str, Any]:
+                result = watched_evaluation(name, net, chosen, spec, config.steps, config.engine)
+                return run_entry(name, spec.model, net, Trained(), v0, result)
+
+            runs.append(remembered(folder, name, one))
             if label == "stage 2":
-                inside += look_inside(name, net, chosen, spec, indices=(0, 1, 8), steps=min(config.steps, 64))
+                inside += look_inside(name, net, chosen, spec, indices=(0, 1, 8), steps=config.steps)
     analog = convert(stage1, Trained(), example=example).analog
     record = make_record(
         "demo",

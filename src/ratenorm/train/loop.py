@@ -229,4 +229,4 @@ def device_of(model: nn.Module) -> torch.device:
 def fitted(images: Tensor, model: nn.Module) -> Tensor:
     """Images on the model's device, channels_last, which is what oneDNN and cuDNN are fast on."""
     images = images.to(device_of(model))
-    return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 and images.shape[1] > 1 else images
+    return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 else images

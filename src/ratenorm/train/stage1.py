@@ -132,8 +132,7 @@ def train_accuracy(
 ) -> Trained:
     """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out."""
     train, held_out = hold_out(data, config.holdout, config.seed)
-    if data.image_shape[0] > 1:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     set_p_(model, 1.0)
     batches = Batches(
         train,

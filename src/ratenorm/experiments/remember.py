@@ -1,0 +1,36 @@
+"""Finished parts of an experiment are kept in its folder, so that a stopped one goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ratenorm.distributed import wait_for_all, world
+from ratenorm.files import to_json, write_atomic
+from ratenorm.runs import RunFolder
+
+PARTS = "parts"
+
+
+def remembered(folder: RunFolder, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """`compute()`, or what it gave when it was done before in this folder. A damaged part is computed again."""
+    path = folder.path / PARTS / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+    if path.exists():
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["name"] == name and kept["sha256"] == _digest(kept["result"]):
+                result: dict[str, Any] = kept["result"]
+                return result
+        except (ValueError, KeyError, TypeError):
+            pass  # cut short or changed: not worth more than computing it anew
+    wait_for_all()  # every process has looked before one writes
+    result = compute()
+    if world().writer:
+        write_atomic(path, to_json({"name": name, "sha256": _digest(result), "result": result}).encode())
+    return result
+
+
+def _digest(result: dict[str, Any]) -> str:
+    return hashlib.sha256(to_json(result).encode()).hexdigest()
