@@ -85,8 +85,10 @@ class ChunkValues:
             return node.op(*present)
         if isinstance(node.op, Concat):
             rows = len(present[0])
-            present = [present[0].new_zeros(rows, *self.net.shapes[i]) if v is None else v
-                       for i, v in zip(node.inputs, inputs, strict=True)]
+            present = [
+                present[0].new_zeros(rows, *self.net.shapes[i]) if v is None else v
+                for i, v in zip(node.inputs, inputs, strict=True)
+            ]
         return without_offset(node.op)(*present)
 
 

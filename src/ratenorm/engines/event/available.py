@@ -37,6 +37,9 @@ def unfit(net: SpikingNet, x: Tensor) -> str | None:
 @cache
 def warn_once(reason: str) -> None:
     """Say that the dense engine is taken instead, and how to get the event engine."""
-    warnings.warn(f"The event engine is not available: {reason}. The dense engine runs instead: the same results, "
-                  f"more slowly. `pip install numba` may help; engine='dense' silences this.", RuntimeWarning,
-                  stacklevel=4)
+    warnings.warn(
+        f"The event engine is not available: {reason}. The dense engine runs instead: the same results, "
+        f"more slowly. `pip install numba` may help; engine='dense' silences this.",
+        RuntimeWarning,
+        stacklevel=4,
+    )

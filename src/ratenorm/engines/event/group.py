@@ -49,8 +49,11 @@ class Group:
             current = stage.node.inputs[0] if stage.fires else stage.name
             self.works.append((stage, StageWork(stage, base(net, current, self.still), len(x))))
             if stage.fires:
-                self.populations.append(PopulationState(
-                    stage, len(x), net.fan_out[stage.name], targets.get(stage.name), settings.first_spikes))
+                self.populations.append(
+                    PopulationState(
+                        stage, len(x), net.fan_out[stage.name], targets.get(stage.name), settings.first_spikes
+                    )
+                )
         self.by_name = {p.name: p for p in self.populations}
         self.relays = {n.name: RelayState(n, net.fan_out[n.name]) for n in net.nodes if isinstance(n.op, MaxPool)}
 

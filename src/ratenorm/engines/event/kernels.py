@@ -21,13 +21,13 @@ from ratenorm.engines.event.vector import (
     fire_constant_2,
     fire_constant_4,
     fire_lanes,
-    fit_lanes,
     list_word,
     many_1x1,
     many_3x3,
     one_1x1,
     one_3x3,
     ones,
+    spikes_against,
 )
 
 Array = np.ndarray[Any, Any]
@@ -36,8 +36,20 @@ ZERO, ONE, LANES = uintp(0), uintp(1), uintp(16)
 
 
 @compiled
-def fire_still(current: Array, potential: Array, counts: Array, threshold: Array, threshold_block: int,
-               threshold_pixel: int, spikes: Array, images: int, blocks: int, pixels: int, width: int, steps: int) -> None:
+def fire_still(
+    current: Array,
+    potential: Array,
+    counts: Array,
+    threshold: Array,
+    threshold_block: int,
+    threshold_pixel: int,
+    spikes: Array,
+    images: int,
+    blocks: int,
+    pixels: int,
+    width: int,
+    steps: int,
+) -> None:
     """A population whose current does not change: all steps at once, [image, block, pixel, lane] in `current`."""
     size, lanes = uintp(pixels * width), uintp(width)
     words = uintp(blocks * width // 16)
@@ -53,104 +65,236 @@ def fire_still(current: Array, potential: Array, counts: Array, threshold: Array
                 word = b * uintp(steps) * stride + pixel * words + (k * lanes + lane) // LANES
                 theta = k * uintp(threshold_block) + lane + pixel * uintp(threshold_pixel)
                 if at < fours:
-                    fire_constant_4(potential, counts, state + at, current, state + at, threshold, theta,
-                                    spikes, word, stride, uintp(steps))
+                    fire_constant_4(
+                        potential,
+                        counts,
+                        state + at,
+                        current,
+                        state + at,
+                        threshold,
+                        theta,
+                        spikes,
+                        word,
+                        stride,
+                        uintp(steps),
+                    )
                     at += uintp(64)
                 elif lanes == uintp(32):
-                    fire_constant_2(potential, counts, state + at, current, state + at, threshold, theta,
-                                    spikes, word, stride, uintp(steps))
+                    fire_constant_2(
+                        potential,
+                        counts,
+                        state + at,
+                        current,
+                        state + at,
+                        threshold,
+                        theta,
+                        spikes,
+                        word,
+                        stride,
+                        uintp(steps),
+                    )
                     at += uintp(32)
                 else:
-                    fire_constant_1(potential, counts, state + at, current, state + at, threshold, theta,
-                                    spikes, word, stride, uintp(steps))
+                    fire_constant_1(
+                        potential,
+                        counts,
+                        state + at,
+                        current,
+                        state + at,
+                        threshold,
+                        theta,
+                        spikes,
+                        word,
+                        stride,
+                        uintp(steps),
+                    )
                     at += LANES
 
 
 @compiled
-def scatter(total: Array, block: int, width: int, row: int, entries: Array, ranges: Array, marks: Array,
-            sections: Array, factors: Array, first: Array, segments: Array, shares: Array, weights: Array,
-            block_size: int, diagonal: Array, mark_stride: int) -> None:
-    """Add to `total` what the spikes listed for one row bring to one block of channels.
-
-    `sections` [K, 8]: kind, first pixel, first weight, taps, stride, pixels, whether many spike, first mark (plan.py).
-    """
+def scatter(
+    total: Array,
+    block: int,
+    width: int,
+    row: int,
+    entries: Array,
+    ranges: Array,
+    marks: Array,
+    mark_stride: int,
+    sections: Array,
+    factors: Array,
+    first: Array,
+    segments: Array,
+    shares: Array,
+    weights: Array,
+    block_size: int,
+    diagonal: Array,
+) -> None:
+    """Add to `total` what the spikes listed for one row bring to one block of channels. Sections: see tables.py."""
     count = len(sections)
-    mark0 = uintp(row) * uintp(mark_stride)
     for k in range(count):
         kind = sections[k, 0]
         begin, end = uintp(ranges[row * count + k, 0]), uintp(ranges[row * count + k, 1])
         if kind == 1:
-            _scatter_own(total, block, width, entries, begin, end, sections[k], factors[k], first, segments, shares,
-                         diagonal)
+            _scatter_own(
+                total, block, width, entries, begin, end, sections[k], factors, first, segments, shares, diagonal
+            )
             continue
         weight0 = uintp(sections[k, 2]) + uintp(block) * uintp(block_size)
         if kind == 0:
-            _scatter_rows(total, width, entries, begin, end, sections[k], weight0, factors[k], first, segments, shares,
-                          weights)
+            _scatter_rows(
+                total, width, entries, begin, end, sections[k], weight0, factors, first, segments, shares, weights
+            )
         elif sections[k, 6] == 0:
-            _scatter_one(total, entries, begin, end, sections[k], weight0, factors[k], first, weights)
+            _scatter_one(total, entries, begin, end, sections[k], weight0, factors, first, weights)
         else:
-            _scatter_many(total, entries, begin, sections[k], weight0, factors[k], first, weights, marks,
-                          mark0 + uintp(sections[k, 7]))
+            _scatter_many(
+                total,
+                entries,
+                begin,
+                sections[k],
+                weight0,
+                factors,
+                first,
+                weights,
+                marks,
+                uintp(row) * uintp(mark_stride) + uintp(sections[k, 7]),
+            )
 
 
 @compiled
-def _scatter_one(total: Array, entries: Array, begin: uintp, end: uintp, section: Array, weight0: uintp, factor: float,
-                 first: Array, weights: Array) -> None:
+def _scatter_one(
+    total: Array,
+    entries: Array,
+    begin: uintp,
+    end: uintp,
+    section: Array,
+    weight0: uintp,
+    factors: Array,
+    first: Array,
+    weights: Array,
+) -> None:
     """Additions of one shape, spike by spike."""
-    pixel0, stride = uintp(section[1]), uintp(section[4])
+    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
     if section[0] == 2:
         for e in range(begin, end):
-            entry = entries[e]
-            one_3x3(total, uintp(first[pixel0 + (uintp(entry) >> LANES)]), stride, weights, weight0, entry, factor)
+            place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
+            one_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries[e])
     else:
         for e in range(begin, end):
-            entry = entries[e]
-            one_1x1(total, uintp(first[pixel0 + (uintp(entry) >> LANES)]), stride, weights, weight0, entry, factor)
+            place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
+            one_1x1(total, place, stride, weights, weight0, shift, factors, factor0, entries[e])
 
 
 @compiled
-def _scatter_many(total: Array, entries: Array, begin: uintp, section: Array, weight0: uintp, factor: float,
-                  first: Array, weights: Array, marks: Array, mark0: uintp) -> None:
+def _scatter_many(
+    total: Array,
+    entries: Array,
+    begin: uintp,
+    section: Array,
+    weight0: uintp,
+    factors: Array,
+    first: Array,
+    weights: Array,
+    marks: Array,
+    mark0: uintp,
+) -> None:
     """Additions of one shape, pixel by pixel; `marks` says where the list of each pixel ends."""
-    pixel0, stride, pixels = uintp(section[1]), uintp(section[4]), uintp(section[5])
+    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
     if section[0] == 2:
-        for p in range(pixels):
+        for p in range(uintp(section[5])):
             end = uintp(marks[mark0 + p])
             if end != begin:
-                many_3x3(total, uintp(first[pixel0 + p]), stride, weights, weight0, entries, begin, end, factor)
+                many_3x3(
+                    total,
+                    uintp(first[pixel0 + p]),
+                    stride,
+                    weights,
+                    weight0,
+                    shift,
+                    factors,
+                    factor0,
+                    entries,
+                    begin,
+                    end,
+                )
             begin = end
     else:
-        for p in range(pixels):
+        for p in range(uintp(section[5])):
             end = uintp(marks[mark0 + p])
             if end != begin:
-                many_1x1(total, uintp(first[pixel0 + p]), stride, weights, weight0, entries, begin, end, factor)
+                many_1x1(
+                    total,
+                    uintp(first[pixel0 + p]),
+                    stride,
+                    weights,
+                    weight0,
+                    shift,
+                    factors,
+                    factor0,
+                    entries,
+                    begin,
+                    end,
+                )
             begin = end
 
 
 @compiled
-def _scatter_rows(total: Array, width: int, entries: Array, begin: uintp, end: uintp, section: Array, weight0: uintp,
-                  factor: float, first: Array, segments: Array, shares: Array, weights: Array) -> None:
+def _scatter_rows(
+    total: Array,
+    width: int,
+    entries: Array,
+    begin: uintp,
+    end: uintp,
+    section: Array,
+    weight0: uintp,
+    factors: Array,
+    first: Array,
+    segments: Array,
+    shares: Array,
+    weights: Array,
+) -> None:
     """Additions of any shape: every spike reaches every channel, along the segments of its pixel."""
     pixel0, row_size = uintp(section[1]), uintp(section[3]) * uintp(width)
+    shift, factor0 = uintp(section[8]), uintp(section[9])
     for e in range(begin, end):
         entry = uintp(entries[e])
         place = pixel0 + (entry >> LANES)
-        row0 = weight0 + (entry & uintp(0xFFFF)) * row_size
+        digit = (entry & uintp(0xFFFF)) >> shift
+        row0 = weight0 + ((entry & uintp(0xFFFF)) - (digit << shift)) * row_size
         for g in range(uintp(first[place]), uintp(first[place + ONE])):
-            add_row(total, uintp(segments[g, 0]), weights, row0 + uintp(segments[g, 1]), uintp(segments[g, 2]),
-                    factor * shares[g])
+            add_row(
+                total,
+                uintp(segments[g, 0]),
+                weights,
+                row0 + uintp(segments[g, 1]),
+                uintp(segments[g, 2]),
+                factors[factor0 + digit] * shares[g],
+            )
 
 
 @compiled
-def _scatter_own(total: Array, block: int, width: int, entries: Array, begin: uintp, end: uintp, section: Array,
-                 factor: float, first: Array, segments: Array, shares: Array, diagonal: Array) -> None:
+def _scatter_own(
+    total: Array,
+    block: int,
+    width: int,
+    entries: Array,
+    begin: uintp,
+    end: uintp,
+    section: Array,
+    factors: Array,
+    first: Array,
+    segments: Array,
+    shares: Array,
+    diagonal: Array,
+) -> None:
     """Additions where every spike reaches its own channel only."""
     pixel0, weight0, taps, lanes = uintp(section[1]), uintp(section[2]), uintp(section[3]), uintp(width)
-    channel0 = uintp(block * width)
+    channel0, shift, factor0 = uintp(block * width), uintp(section[8]), uintp(section[9])
     for e in range(begin, end):
         entry = uintp(entries[e])
-        channel = entry & uintp(0xFFFF)
+        digit = (entry & uintp(0xFFFF)) >> shift
+        channel = (entry & uintp(0xFFFF)) - (digit << shift)
         if channel < channel0 or channel >= channel0 + lanes:
             continue
         place = pixel0 + (entry >> LANES)
@@ -159,16 +303,45 @@ def _scatter_own(total: Array, block: int, width: int, entries: Array, begin: ui
             into = uintp(segments[g, 0]) + channel - channel0
             weight = row0 + uintp(segments[g, 1]) // lanes
             for j in range(uintp(segments[g, 2]) // lanes):
-                total[into + j * lanes] += factor * shares[g] * diagonal[weight + j]
+                total[into + j * lanes] += factors[factor0 + digit] * shares[g] * diagonal[weight + j]
 
 
 @compiled
-def fire_listed(images: int, blocks: int, block0: int, block1: int, pixels: int, width: int, steps: int, total: Array,
-                places: Array, extra: Array, base: Array, base_image: int, base_block: int, base_pixel: int,
-                potential: Array, counts: Array, threshold: Array, threshold_block: int, threshold_pixel: int, spikes: Array,
-                entries: Array, ranges: Array, marks: Array, sections: Array, factors: Array, first: Array,
-                segments: Array, shares: Array, weights: Array, block_size: int, diagonal: Array,
-                mark_stride: int) -> None:
+def fire_listed(
+    images: int,
+    blocks: int,
+    block0: int,
+    block1: int,
+    pixels: int,
+    width: int,
+    steps: int,
+    total: Array,
+    recent: Array,
+    places: Array,
+    extra: Array,
+    base: Array,
+    base_image: int,
+    base_block: int,
+    base_pixel: int,
+    potential: Array,
+    counts: Array,
+    threshold: Array,
+    threshold_block: int,
+    threshold_pixel: int,
+    spikes: Array,
+    entries: Array,
+    ranges: Array,
+    marks: Array,
+    mark_stride: int,
+    sections: Array,
+    factors: Array,
+    first: Array,
+    segments: Array,
+    shares: Array,
+    weights: Array,
+    block_size: int,
+    diagonal: Array,
+) -> None:
     """A population driven by listed spikes, by currents computed elsewhere (`extra`, may be empty), and by `base`."""
     lanes = uintp(width)
     groups = lanes // LANES
@@ -181,40 +354,103 @@ def fire_listed(images: int, blocks: int, block0: int, block1: int, pixels: int,
             theta0 = uintp(block) * uintp(threshold_block)
             for step in range(steps):
                 row = image * steps + step
-                scatter(total, block, width, row, entries, ranges, marks, sections, factors, first, segments, shares,
-                        weights, block_size, diagonal, mark_stride)
+                scatter(
+                    total,
+                    block,
+                    width,
+                    row,
+                    entries,
+                    ranges,
+                    marks,
+                    mark_stride,
+                    sections,
+                    factors,
+                    first,
+                    segments,
+                    shares,
+                    weights,
+                    block_size,
+                    diagonal,
+                )
                 if len(extra) > 0:
-                    _add_extra(total, places, extra, uintp(row) * uintp(pixels), block, uintp(pixels), lanes,
-                               words * LANES)
+                    _add_extra(
+                        total, places, extra, uintp(row) * uintp(pixels), block, uintp(pixels), lanes, words * LANES
+                    )
                 word0 = uintp(row) * uintp(pixels) * words + uintp(block) * groups
                 for p in range(uintp(pixels)):
                     for g in range(groups):
                         lane = g * LANES
                         spikes[word0 + p * words + g] = fire_lanes(
-                            potential, counts, state + p * lanes + lane, total, uintp(places[p]) + lane,
-                            base, base0 + p * uintp(base_pixel) + lane,
-                            threshold, theta0 + p * uintp(threshold_pixel) + lane)
+                            potential,
+                            recent,
+                            state + p * lanes + lane,
+                            total,
+                            uintp(places[p]) + lane,
+                            base,
+                            base0 + p * uintp(base_pixel) + lane,
+                            threshold,
+                            theta0 + p * uintp(threshold_pixel) + lane,
+                        )
+            for p in range(uintp(pixels)):
+                for lane in range(lanes):
+                    counts[state + p * lanes + lane] += np.float32(recent[uintp(places[p]) + lane])
+                    recent[uintp(places[p]) + lane] = 0
 
 
 @compiled
-def _add_extra(total: Array, places: Array, extra: Array, pixel0: uintp, block: int, pixels: uintp, lanes: uintp,
-               channels: uintp) -> None:
+def _add_extra(
+    total: Array, places: Array, extra: Array, pixel0: uintp, block: int, pixels: uintp, lanes: uintp, channels: uintp
+) -> None:
     for p in range(pixels):
         source = (pixel0 + p) * channels + uintp(block) * lanes
         add_row(total, uintp(places[p]), extra, source, lanes, np.float32(1.0))
 
 
 @compiled
-def gather_currents(images: int, blocks: int, pixels: int, width: int, steps: int, total: Array, places: Array,
-                    out: Array, entries: Array, ranges: Array, marks: Array, sections: Array, factors: Array,
-                    first: Array, segments: Array, shares: Array, weights: Array, block_size: int,
-                    diagonal: Array, mark_stride: int) -> None:
+def gather_currents(
+    images: int,
+    blocks: int,
+    pixels: int,
+    width: int,
+    steps: int,
+    total: Array,
+    places: Array,
+    out: Array,
+    entries: Array,
+    ranges: Array,
+    marks: Array,
+    mark_stride: int,
+    sections: Array,
+    factors: Array,
+    first: Array,
+    segments: Array,
+    shares: Array,
+    weights: Array,
+    block_size: int,
+    diagonal: Array,
+) -> None:
     """The currents themselves, [row, block, pixel, lane]: for the output, which does not spike."""
     size = uintp(pixels * width)
     for block in range(blocks):
         for row in range(images * steps):
-            scatter(total, block, width, row, entries, ranges, marks, sections, factors, first, segments, shares,
-                    weights, block_size, diagonal, mark_stride)
+            scatter(
+                total,
+                block,
+                width,
+                row,
+                entries,
+                ranges,
+                marks,
+                mark_stride,
+                sections,
+                factors,
+                first,
+                segments,
+                shares,
+                weights,
+                block_size,
+                diagonal,
+            )
             out0 = uintp(row * blocks + block) * size
             for p in range(uintp(pixels)):
                 for j in range(uintp(width)):
@@ -223,20 +459,22 @@ def gather_currents(images: int, blocks: int, pixels: int, width: int, steps: in
 
 
 @compiled
-def _list_words(spikes: Array, word0: uintp, pixels: uintp, words: uintp, entries: Array, at: uintp,
-                table: Array, marks: Array, mark: uintp) -> uintp:
-    for p in range(pixels):
-        for w in range(words):
-            word = uintp(spikes[word0 + p * words + w])
-            at += list_word(entries, at, table, word, np.uint32((p << LANES) + (w << uintp(4))))
-        marks[mark + p] = at
-    return at
-
-
-@compiled
-def list_spikes(spikes: Array, row0: int, rows: int, pixels: int, words: int, entries: Array, at: int, ranges: Array,
-                section: int, sections: int, marks: Array, mark: int, mark_stride: int,
-                table: Array) -> tuple[int, int]:
+def list_spikes(
+    spikes: Array,
+    row0: int,
+    rows: int,
+    pixels: int,
+    words: int,
+    entries: Array,
+    at: int,
+    ranges: Array,
+    section: int,
+    sections: int,
+    marks: Array,
+    mark: int,
+    mark_stride: int,
+    table: Array,
+) -> tuple[int, int]:
     """List the spikes of each row as pixel << 16 | channel. Stops early where `entries` may not suffice.
 
     Returns the first row not done and the place behind the last entry.
@@ -247,67 +485,96 @@ def list_spikes(spikes: Array, row0: int, rows: int, pixels: int, words: int, en
         if place + most > uintp(len(entries)):
             return row, place
         ranges[row * sections + section, 0] = place
-        place = _list_words(spikes, uintp(row * pixels * words), uintp(pixels), uintp(words), entries, place, table,
-                            marks, uintp(row) * uintp(mark_stride) + uintp(mark))
+        word0, mark0 = uintp(row * pixels * words), uintp(row) * uintp(mark_stride) + uintp(mark)
+        for p in range(uintp(pixels)):
+            for w in range(uintp(words)):
+                word = uintp(spikes[word0 + p * uintp(words) + w])
+                place += list_word(entries, place, table, word, np.uint32((p << LANES) + (w << uintp(4))))
+            marks[mark0 + p] = place
         ranges[row * sections + section, 1] = place
     return rows, place
 
 
 @compiled
-def list_pooled(spikes: Array, row0: int, rows: int, pixels: int, words: int, windows: Array, digits: int,
-                scratch: Array, narrow: Array, entries: Array, at: int, ranges: Array, section: int, sections: int,
-                marks: Array, mark: int, mark_stride: int, table: Array) -> tuple[int, int]:
-    """The same for spikes pooled over disjoint windows [window, member].
+def list_pooled(
+    spikes: Array,
+    row0: int,
+    rows: int,
+    pixels: int,
+    words: int,
+    per: int,
+    windows: Array,
+    shift: int,
+    digits: Array,
+    entries: Array,
+    at: int,
+    ranges: Array,
+    section: int,
+    sections: int,
+    marks: Array,
+    mark: int,
+    mark_stride: int,
+    table: Array,
+) -> tuple[int, int]:
+    """The same for spikes pooled over disjoint windows [window, member], as window << 16 | digit << shift | channel.
 
-    How many neurons of a window spike is counted for all channels of a word at once, one bit in each of `digits`
-    words; the list of digit d holds the channels whose count has this digit, and weighs 2^d. `spikes` and `scratch` may
-    have words of 16, 32 or 64 bits, `words` of them a pixel; `narrow` is `scratch` as words of 16.
+    How many neurons of a window spike is counted for all channels of a word at once, in binary, one word for each
+    digit; a channel is listed once for each digit of its count, and digit d weighs 2^d. `spikes` may have words of 16,
+    32 or 64 bits: `words` of them a pixel, `per` of 16 bits in each. `digits` is scratch of the same type.
     """
     place = uintp(at)
-    pooled, members = len(windows), windows.shape[1]
-    size = uintp(pooled * words)
-    per = uintp(len(narrow) // len(scratch))
-    most = uintp(digits) * size * per * LANES + LANES
+    most = uintp(len(digits) * len(windows) * words * per * 16 + 16)
+    four = windows.shape[1] == 4
     for row in range(row0, rows):
         if place + most > uintp(len(entries)):
             return row, place
-        _count_windows(spikes, uintp(row * pixels * words), uintp(words), windows, uintp(members), digits, scratch,
-                       size)
-        for d in range(digits):
-            ranges[row * sections + section + d, 0] = place
-            place = _list_words(narrow, uintp(d) * size * per, uintp(pooled), uintp(words) * per, entries, place, table,
-                                marks, uintp(row) * uintp(mark_stride) + uintp(mark + d * pooled))
-            ranges[row * sections + section + d, 1] = place
+        ranges[row * sections + section, 0] = place
+        word0, mark0 = uintp(row * pixels * words), uintp(row) * uintp(mark_stride) + uintp(mark)
+        for q in range(uintp(len(windows))):
+            for w in range(uintp(words)):
+                start = (q << LANES) + w * uintp(per) * LANES
+                if four:
+                    a = uintp(spikes[word0 + uintp(windows[q, 0]) * uintp(words) + w])
+                    b = uintp(spikes[word0 + uintp(windows[q, 1]) * uintp(words) + w])
+                    c = uintp(spikes[word0 + uintp(windows[q, 2]) * uintp(words) + w])
+                    d = uintp(spikes[word0 + uintp(windows[q, 3]) * uintp(words) + w])
+                    place = _list_wide(entries, place, table, a ^ b ^ c ^ d, uintp(per), start)
+                    start += ONE << uintp(shift)
+                    two = (a & b) ^ (c & d) ^ ((a ^ b) & (c ^ d))
+                    place = _list_wide(entries, place, table, two, uintp(per), start)
+                    if a & b & c & d != ZERO:
+                        start += ONE << uintp(shift)
+                        place = _list_wide(entries, place, table, a & b & c & d, uintp(per), start)
+                    continue
+                _count_any(spikes, word0 + w, uintp(words), windows, q, digits)
+                for d in range(uintp(len(digits))):
+                    place = _list_wide(entries, place, table, uintp(digits[d]), uintp(per), start + (d << uintp(shift)))
+            marks[mark0 + q] = place
+        ranges[row * sections + section, 1] = place
     return rows, place
 
 
 @compiled
-def _count_windows(spikes: Array, word0: uintp, words: uintp, windows: Array, members: uintp, digits: int,
-                   scratch: Array, size: uintp) -> None:
-    if members == uintp(4):
-        for q in range(uintp(len(windows))):
-            a0, b0 = word0 + uintp(windows[q, 0]) * words, word0 + uintp(windows[q, 1]) * words
-            c0, d0 = word0 + uintp(windows[q, 2]) * words, word0 + uintp(windows[q, 3]) * words
-            for w in range(words):
-                a, b, c, d = spikes[a0 + w], spikes[b0 + w], spikes[c0 + w], spikes[d0 + w]
-                here = q * words + w
-                scratch[here] = a ^ b ^ c ^ d
-                scratch[size + here] = (a & b) ^ (c & d) ^ ((a ^ b) & (c ^ d))
-                scratch[size + size + here] = a & b & c & d
-        return
-    for q in range(uintp(len(windows))):
-        for w in range(words):
-            here = q * words + w
-            for k in range(uintp(digits)):
-                scratch[k * size + here] = 0
-            for m in range(members):
-                carry = spikes[word0 + uintp(windows[q, m]) * words + w]
-                k = ZERO
-                while carry != 0:
-                    digit = scratch[k * size + here]
-                    scratch[k * size + here] = digit ^ carry
-                    carry = digit & carry
-                    k += ONE
+def _list_wide(entries: Array, place: uintp, table: Array, wide: uintp, per: uintp, start: uintp) -> uintp:
+    """List the bits of a word of `per` times 16 bits."""
+    for part in range(per):
+        word = (wide >> (part << uintp(4))) & uintp(0xFFFF)
+        place += list_word(entries, place, table, word, np.uint32(start + part * LANES))
+    return place
+
+
+@compiled
+def _count_any(spikes: Array, word: uintp, words: uintp, windows: Array, q: uintp, digits: Array) -> None:
+    for d in range(uintp(len(digits))):
+        digits[d] = 0
+    for m in range(uintp(windows.shape[1])):
+        carry = spikes[word + uintp(windows[q, m]) * words]
+        d = ZERO
+        while carry != 0:
+            both = digits[d] & carry
+            digits[d] ^= carry
+            carry = both
+            d += ONE
 
 
 @compiled
@@ -369,14 +636,15 @@ def pack(values: Array, pixels: int, words: int, channels: int, spikes: Array) -
 
 
 @compiled
-def measure_fit(spikes: Array, images: int, steps: int, neurons: int, counts: Array, target: Array, first_step: int,
-                error: Array) -> None:
-    """error[step, lane] += |count / t - target|^2; `counts` [image, neuron] come in as before the chunk and go on."""
+def measure_fit(
+    spikes: Array, images: int, steps: int, neurons: int, counts: Array, target: Array, sums: Array
+) -> None:
+    """sums[step] += (earlier counts of the neurons that spike, their targets); `counts` [image, neuron] go on."""
     words = uintp(neurons) // LANES
     for image in range(uintp(images)):
-        for w in range(words):
-            fit_lanes(spikes, image * uintp(steps) * words + w, words, uintp(steps), counts, target,
-                      image * uintp(neurons) + w * LANES, uintp(first_step), error)
+        for step in range(uintp(steps)):
+            word0 = (image * uintp(steps) + step) * words
+            spikes_against(spikes, word0, words, counts, target, image * uintp(neurons), sums[step])
 
 
 @compiled

@@ -7,6 +7,7 @@ import numpy as np
 from ratenorm.engines.event import kernels
 from ratenorm.engines.event.arrays import Array, bit_positions, zeros
 from ratenorm.engines.event.layout import Layout
+from ratenorm.engines.event.routes import Route
 
 _POSITIONS = bit_positions()
 _FIRST_SIZE = 1 << 18
@@ -21,7 +22,6 @@ class Lists:
         self.marks: Array = np.zeros(0, np.uint32)
         self.mark_stride = 0
         self.used = 0
-        self._scratch: Array = np.zeros(0, np.uint16)
 
     def begin(self, rows: int, sections: int, marks: int) -> None:
         """Empty the lists for `rows` rows of `sections` lists each, which have `marks` pixels together."""
@@ -31,30 +31,40 @@ class Lists:
         if len(self.ranges) < rows * sections:
             self.ranges = np.zeros((rows * sections, 2), np.uint64)
 
-    def add(self, spikes: Array, layout: Layout, rows: int, windows: Array | None, digits: int, section: int,
-            sections: int, mark: int) -> int:
-        """List a population's spikes, pooled over `windows` if given; returns the number of entries."""
+    def add(
+        self, spikes: Array, layout: Layout, rows: int, route: Route, section: int, sections: int, mark: int
+    ) -> int:
+        """List a population's spikes for a route; returns the number of entries."""
         before, row = self.used, 0
-        grid = layout.pixels if windows is None else len(windows)
-        most = digits * grid * layout.lanes + 16
+        where = (self.ranges, section, sections, self.marks, mark, self.mark_stride, _POSITIONS)
         # words as wide as a pixel's channels fill: fewer of them to count
         wide = next(kind for kind in (np.uint64, np.uint32, np.uint16) if layout.lanes % (8 * kind().itemsize) == 0)
-        words = layout.lanes // (8 * wide().itemsize)
-        if len(self._scratch) < digits * grid * layout.words:
-            self._scratch = zeros(digits * grid * layout.words, np.uint16)
-        narrow = self._scratch[: digits * grid * layout.words]
+        per = wide().itemsize // 2
+        digits = np.zeros(route.digits, wide)
         while True:
-            if windows is None:
-                row, used = kernels.list_spikes(spikes, row, rows, layout.pixels, layout.words, self.entries, self.used,
-                                                self.ranges, section, sections, self.marks, mark, self.mark_stride,
-                                                _POSITIONS)
+            if route.windows is None:
+                row, used = kernels.list_spikes(
+                    spikes, row, rows, layout.pixels, layout.words, self.entries, self.used, *where
+                )
             else:
-                row, used = kernels.list_pooled(spikes.view(wide), row, rows, layout.pixels, words, windows, digits,
-                                                narrow.view(wide), narrow, self.entries, self.used, self.ranges,
-                                                section, sections, self.marks, mark, self.mark_stride, _POSITIONS)
+                row, used = kernels.list_pooled(
+                    spikes.view(wide),
+                    row,
+                    rows,
+                    layout.pixels,
+                    layout.words // per,
+                    per,
+                    route.windows,
+                    route.shift,
+                    digits,
+                    self.entries,
+                    self.used,
+                    *where,
+                )
             self.used = int(used)
             if row == rows:
                 return self.used - before
+            most = route.digits * route.grid * layout.lanes + 16
             grown = zeros(2 * len(self.entries) + most, np.uint32)
             grown[: self.used] = self.entries[: self.used]
             self.entries = grown

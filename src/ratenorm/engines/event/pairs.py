@@ -97,8 +97,12 @@ def chain(pool: Pairs, then: Pairs) -> Pairs:
     left = np.repeat(np.arange(pool.count), reach)
     behind = np.arange(reach.sum()) - np.repeat(np.cumsum(reach) - reach, reach)
     right = order[start[left] + behind]
-    return Pairs(pool.source[left], then.target[right], then.tap[right],
-                 (pool.share[left] * then.share[right]).astype(np.float32))
+    return Pairs(
+        pool.source[left],
+        then.target[right],
+        then.tap[right],
+        (pool.share[left] * then.share[right]).astype(np.float32),
+    )
 
 
 def segments(pairs: Pairs, pixels: int, apart: bool = False) -> Segments:
@@ -107,11 +111,16 @@ def segments(pairs: Pairs, pixels: int, apart: bool = False) -> Segments:
     source, target, tap, share = (v[order] for v in (pairs.source, pairs.target, pairs.tap, pairs.share))
     goes_on = np.zeros(len(source), bool)
     if len(source) and not apart:
-        goes_on[1:] = ((source[1:] == source[:-1]) & (target[1:] == target[:-1] + 1) & (tap[1:] == tap[:-1] + 1)
-                       & (share[1:] == share[:-1]))
+        goes_on[1:] = (
+            (source[1:] == source[:-1])
+            & (target[1:] == target[:-1] + 1)
+            & (tap[1:] == tap[:-1] + 1)
+            & (share[1:] == share[:-1])
+        )
     heads = np.flatnonzero(~goes_on)
     lengths = np.diff(np.append(heads, len(source)))
     first = np.zeros(pixels + 1, np.int64)
     np.cumsum(np.bincount(source[heads], minlength=pixels), out=first[1:])
-    return Segments(first, np.stack([target[heads], tap[heads], lengths], 1).astype(np.int64),
-                    share[heads].astype(np.float32))
+    return Segments(
+        first, np.stack([target[heads], tap[heads], lengths], 1).astype(np.int64), share[heads].astype(np.float32)
+    )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import (
     Pairs,
@@ -25,6 +26,8 @@ from ratenorm.engines.event.pairs import (
 )
 from ratenorm.graph.net import SpikingNet
 from ratenorm.graph.ops import AdaptiveAvgPool, Add, Affine, AvgPool, Concat, Conv, Linear, Reshape
+
+DIGIT_BITS = 4  # of a list entry, where spikes are pooled
 
 Pool = AvgPool | AdaptiveAvgPool
 
@@ -46,11 +49,21 @@ class Route:
     source: str
     pairs: Pairs
     grid: int  # pixels the pairs start from: the windows, or the source's own
-    windows: torch.Tensor | None  # [window, member]
+    windows: Array | None  # [window, member]
     share: float  # of a member of a window
     weight: Tensor  # [C_in, taps, C_out]; [C, taps] where a channel reaches only itself
     diagonal: bool
     window: Window | None = None
+
+    @property
+    def digits(self) -> int:
+        """Binary digits of the largest count of a window."""
+        return 1 if self.windows is None else int(self.windows.shape[1]).bit_length()
+
+    @property
+    def shift(self) -> int:
+        """Bits of a list entry that are a channel; the digit is above."""
+        return 16 if self.windows is None else 16 - DIGIT_BITS
 
     @property
     def additions(self) -> int:
@@ -165,8 +178,7 @@ def _window(conv: Conv, space: tuple[int, ...]) -> Window | None:
     return Window(space[0], space[1], conv.padding[2], conv.padding[0])
 
 
-def _linear_routes(net: SpikingNet, linear: Linear, read: str,
-                   spiking: Callable[[str], bool]) -> list[Route] | None:
+def _linear_routes(net: SpikingNet, linear: Linear, read: str, spiking: Callable[[str], bool]) -> list[Route] | None:
     node = net[read]
     before = read
     if not spiking(read) and isinstance(node.op, Reshape) and len(node.op.shape) == 1:
@@ -201,7 +213,7 @@ def _route(net: SpikingNet, way: _Way, pairs: Pairs, weight: Tensor, space: tupl
     if pooled is None:
         return None
     found = disjoint_windows(pooled, grid)
-    if found is not None:
-        return Route(way.source, pairs, grid, torch.from_numpy(found[0].astype("int64")), found[1], weight, diagonal)
+    if found is not None and found[0].shape[1] < 1 << (1 << DIGIT_BITS) and len(weight) <= 1 << (16 - DIGIT_BITS):
+        return Route(way.source, pairs, grid, found[0], found[1], weight, diagonal)
     before = torch.Size(net.shapes[way.source][1:]).numel()
     return Route(way.source, chain(pooled, pairs), before, None, 1.0, weight, diagonal)

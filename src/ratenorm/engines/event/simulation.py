@@ -21,16 +21,26 @@ WORKING_SET = 32 << 20  # bytes of state and spikes of the images that are run t
 class EventSimulation:
     """A running simulation: call `advance` for more steps, `result` for what happened so far."""
 
-    def __init__(self, net: SpikingNet, x: Tensor, coding: Coding | None = None, *, fit: bool = False,
-                 first_spikes: bool = False, first_image: int = 0, choose: bool = True) -> None:
+    def __init__(
+        self,
+        net: SpikingNet,
+        x: Tensor,
+        coding: Coding | None = None,
+        *,
+        fit: bool = False,
+        first_spikes: bool = False,
+        first_image: int = 0,
+        choose: bool = True,
+    ) -> None:
         check_input(net, x)
         self.net, self.batch, self.choose = net, len(x), choose
         self.threads = min(torch.get_num_threads(), os.cpu_count() or 1)
         chosen: Coding = Constant() if coding is None else coding
         settings = Settings(net, plan(net, isinstance(chosen, Constant)), chosen, fit, first_spikes, choose)
         size = self._images_together()
-        self.groups = [Group(settings, x[start : start + size], first_image + start)
-                       for start in range(0, len(x), size)]
+        self.groups = [
+            Group(settings, x[start : start + size], first_image + start) for start in range(0, len(x), size)
+        ]
 
     def _images_together(self) -> int:
         state = sum(self.net.neurons.values()) * (8 + CHUNK // 8)
@@ -52,14 +62,22 @@ class EventSimulation:
         for k, node in enumerate(self.net.populations):
             parts = [group.populations[k] for group in groups]
             first = [p.first_spikes() for p in parts]
-            layers.append(LayerActivity(
-                name=node.name, neurons=self.net.neurons[node.name], counts=torch.cat([p.counts() for p in parts]),
-                spikes=torch.stack([p.spikes() for p in parts]).sum(0),
-                synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
-                potential=torch.cat([p.potential() for p in parts]), fit=_joined([p.fit() for p in parts]),
-                first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None])))
-        relays = tuple((name, torch.stack([group.relays[name].synaptic_ops() for group in groups]).sum(0))
-                       for name in groups[0].relays)
+            layers.append(
+                LayerActivity(
+                    name=node.name,
+                    neurons=self.net.neurons[node.name],
+                    counts=torch.cat([p.counts() for p in parts]),
+                    spikes=torch.stack([p.spikes() for p in parts]).sum(0),
+                    synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
+                    potential=torch.cat([p.potential() for p in parts]),
+                    fit=_joined([p.fit() for p in parts]),
+                    first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
+                )
+            )
+        relays = tuple(
+            (name, torch.stack([group.relays[name].synaptic_ops() for group in groups]).sum(0))
+            for name in groups[0].relays
+        )
         logits = torch.cat([torch.cat(group.logits) for group in groups], 1)
         return SimResult(logits, tuple(layers), relays, "auto" if self.choose else "event")
 

@@ -26,15 +26,16 @@ class PopulationState:
         shape = (1, *layout.shape)
         self._potential = layout.to_blocks(op.start.float().expand(shape).expand(images, *layout.shape))
         self._counts = zeros(images * layout.size, np.float32)
-        self.threshold, self.threshold_block, self.threshold_pixel = _threshold(op.threshold.float().expand(shape), stage)
+        found = _threshold(op.threshold.float().expand(shape), stage)
+        self.threshold, self.threshold_block, self.threshold_pixel = found
         self.fan_out, self.fan_out_by_word = layout.fan_out(fan_out)
         self.words: Array = np.zeros(0, np.uint16)
         self._spikes: list[Array] = []
         self._synaptic_ops: list[Array] = []
         self._target = target
         self._goal = None if target is None else aligned(layout.to_lanes(target).numpy())
-        self._fit_counts = zeros(0 if target is None else images * layout.size, np.float32)
-        self._error: list[Array] = []
+        self._fit_counts = zeros(0 if target is None else images * layout.size, np.int32)
+        self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
         self._first = np.zeros(images * layout.size, np.int32) if first_spikes else None
 
     def fire(self, work: StageWork, lists: Lists, extra: Array, steps: int, first_step: int) -> None:
@@ -44,18 +45,57 @@ class PopulationState:
         if len(self.words) != size:
             self.words = zeros(size, np.uint16)
         if not self.stage.listed and not self.stage.computed:
-            kernels.fire_still(work.base, self._potential, self._counts, self.threshold, self.threshold_block,
-                               self.threshold_pixel, self.words, self.images, layout.blocks, layout.pixels, layout.width, steps)
+            kernels.fire_still(
+                work.base,
+                self._potential,
+                self._counts,
+                self.threshold,
+                self.threshold_block,
+                self.threshold_pixel,
+                self.words,
+                self.images,
+                layout.blocks,
+                layout.pixels,
+                layout.width,
+                steps,
+            )
         else:
             sections = work.sections if work.listed else tables.sections[:0]
             kernels.fire_listed(
-                self.images, layout.blocks, 0, layout.blocks, layout.pixels, layout.width, steps, work.total,
-                tables.places, extra,
-                work.base, work.base_image, work.base_block, work.base_pixel, self._potential, self._counts,
-                self.threshold, self.threshold_block, self.threshold_pixel, self.words, lists.entries, lists.ranges,
-                lists.marks, sections,
-                tables.factors, tables.first, tables.rows, tables.shares, tables.weights, tables.block_size,
-                tables.diagonal, lists.mark_stride)
+                self.images,
+                layout.blocks,
+                0,
+                layout.blocks,
+                layout.pixels,
+                layout.width,
+                steps,
+                work.total,
+                work.recent,
+                tables.places,
+                extra,
+                work.base,
+                work.base_image,
+                work.base_block,
+                work.base_pixel,
+                self._potential,
+                self._counts,
+                self.threshold,
+                self.threshold_block,
+                self.threshold_pixel,
+                self.words,
+                lists.entries,
+                lists.ranges,
+                lists.marks,
+                lists.mark_stride,
+                sections,
+                tables.factors,
+                tables.first,
+                tables.rows,
+                tables.shares,
+                tables.weights,
+                tables.block_size,
+                tables.diagonal,
+            )
         self._note(steps, first_step)
 
     def _note(self, steps: int, first_step: int) -> None:
@@ -67,10 +107,9 @@ class PopulationState:
         self._spikes.append(counted)
         self._synaptic_ops.append(operations)
         if self._goal is not None:
-            error = zeros(steps * 16, np.float64)
-            kernels.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, first_step,
-                                error)
-            self._error.append(error.reshape(steps, 16).sum(1))
+            sums = np.zeros((steps, 2))
+            kernels.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
+            self._sums.append(np.column_stack([2 * sums[:, 0] + counted, sums[:, 1]]))
         if self._first is not None:
             kernels.note_first(self.words, self.images, steps, neurons, first_step, self._first)
 
@@ -98,8 +137,13 @@ class PopulationState:
     def fit(self) -> Fit | None:
         if self._target is None:
             return None
+        # |n / t - r|^2 = |n|^2 / t^2 - 2 n.r / t + |r|^2, where |n|^2 and n.r change only when a neuron spikes
         rates = self._target.double()
-        return Fit(torch.from_numpy(np.concatenate(self._error)), float(rates.sum()), float(rates.square().sum()))
+        squares, products = np.concatenate(self._sums).cumsum(0).T
+        time = np.arange(1, len(squares) + 1)
+        power = float(rates.square().sum())
+        error = np.maximum(squares / time**2 - 2 * products / time + power, 0.0)
+        return Fit(torch.from_numpy(error), float(rates.sum()), power)
 
     def first_spikes(self) -> Tensor | None:
         return None if self._first is None else self.layout.from_lanes(self._first)

@@ -53,7 +53,8 @@ def add_row(typingctx, total, at, rows, row, length, factor):
         source = _address(context, builder, sig.args[2], args[2], args[3], _VF)
         factor = _splat(builder, _VF, args[5])
         multiply_add = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_VF, [_VF, _VF, _VF]), "llvm.fmuladd.v16f32")
+            builder.module, ir.FunctionType(_VF, [_VF, _VF, _VF]), "llvm.fmuladd.v16f32"
+        )
 
         def add(first: Any, count: int) -> None:
             places = [builder.add(first, ir.Constant(whole, k)) for k in range(count)]
@@ -78,58 +79,107 @@ def add_row(typingctx, total, at, rows, row, length, factor):
 
 
 def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
-    """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents."""
+    """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents.
+
+    The low 16 bits of an entry are a channel and, from bit `shift` on, a digit; the digit chooses the factor.
+    """
     row_size = runs * vectors * LANES
     places = [(r, k) for r in range(runs) for k in range(vectors)]
 
     def pointers(context: Any, builder: Any, sig: Any, args: Any) -> list[Any]:
         starts = [builder.add(args[1], builder.mul(args[2], ir.Constant(args[1].type, r))) for r in range(runs)]
-        return [_address(context, builder, sig.args[0], args[0],
-                         builder.add(starts[r], ir.Constant(args[1].type, k * LANES)), _VF) for r, k in places]
-
-    def row(context: Any, builder: Any, sig: Any, args: Any, entry: Any) -> Any:
-        """Where the weights of an entry's channel begin."""
-        channel = builder.zext(builder.and_(entry, ir.Constant(_I32, 0xFFFF)), args[1].type)
-        offset = builder.add(args[4], builder.mul(channel, ir.Constant(args[1].type, row_size)))
-        return _address(context, builder, sig.args[3], args[3], offset, _VF)
+        return [
+            _address(
+                context,
+                builder,
+                sig.args[0],
+                args[0],
+                builder.add(starts[r], ir.Constant(args[1].type, k * LANES)),
+                _VF,
+            )
+            for r, k in places
+        ]
 
     def multiply_add(builder: Any) -> Any:
         return cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_VF, [_VF, _VF, _VF]), "llvm.fmuladd.v16f32")
+            builder.module, ir.FunctionType(_VF, [_VF, _VF, _VF]), "llvm.fmuladd.v16f32"
+        )
+
+    def add(context: Any, builder: Any, sig: Any, args: Any, entry: Any, read: Any, write: Any) -> None:
+        """Add the weights of one entry: read(n) and write(n, sum) give the n-th vector of the currents."""
+        whole = args[1].type
+        low = builder.zext(builder.and_(entry, ir.Constant(_I32, 0xFFFF)), whole)
+        digit = builder.lshr(low, args[5])
+        channel = builder.sub(low, builder.shl(digit, args[5]))
+        source = _address(
+            context,
+            builder,
+            sig.args[3],
+            args[3],
+            builder.add(args[4], builder.mul(channel, ir.Constant(whole, row_size))),
+            _VF,
+        )
+        where = _address(context, builder, sig.args[6], args[6], builder.add(args[7], digit), _F32)
+        factor = _splat(builder, _VF, builder.load(where, align=4))
+        for n in range(len(places)):
+            weight = _load(builder, builder.gep(source, [ir.Constant(_I32, n)]))
+            write(n, builder.call(multiply_add(builder), [weight, factor, read(n)]))
 
     @intrinsic
-    def stencil_one(typingctx, total, at, stride, weights, first, entry, factor):
+    def stencil_one(typingctx, total, at, stride, weights, first, shift, factors, factor0, entry):
         """Add the weights of one spike."""
-        signature = types.void(total, types.uintp, types.uintp, weights, types.uintp, types.uint32, types.float32)
+        signature = types.void(
+            total, types.uintp, types.uintp, weights, types.uintp, types.uintp, factors, types.uintp, types.uint32
+        )
 
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            source, factor = row(context, builder, sig, args, args[5]), _splat(builder, _VF, args[6])
-            for n, into in enumerate(pointers(context, builder, sig, args)):
-                weight = _load(builder, builder.gep(source, [ir.Constant(_I32, n)]))
-                sum_ = builder.call(multiply_add(builder), [weight, factor, _load(builder, into)])
-                builder.store(sum_, into, align=4)
+            into = pointers(context, builder, sig, args)
+            add(
+                context,
+                builder,
+                sig,
+                args,
+                args[8],
+                lambda n: _load(builder, into[n]),
+                lambda n, value: builder.store(value, into[n], align=4),
+            )
             return context.get_dummy_value()
 
         return signature, generate
 
     @intrinsic
-    def stencil_many(typingctx, total, at, stride, weights, first, entries, begin, end, factor):
+    def stencil_many(typingctx, total, at, stride, weights, first, shift, factors, factor0, entries, begin, end):
         """Add the weights of all spikes of a pixel, the sums in registers meanwhile."""
-        signature = types.void(total, types.uintp, types.uintp, weights, types.uintp, entries, types.uintp, types.uintp,
-                               types.float32)
+        signature = types.void(
+            total,
+            types.uintp,
+            types.uintp,
+            weights,
+            types.uintp,
+            types.uintp,
+            factors,
+            types.uintp,
+            entries,
+            types.uintp,
+            types.uintp,
+        )
 
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             into = pointers(context, builder, sig, args)
-            factor = _splat(builder, _VF, args[8])
             sums = [cgutils.alloca_once(builder, _VF) for _ in places]
             for place, pointer in zip(sums, into, strict=True):
                 builder.store(_load(builder, pointer), place)
-            with cgutils.for_range(builder, builder.sub(args[7], args[6]), intp=args[1].type) as loop:
-                where = _address(context, builder, sig.args[5], args[5], builder.add(args[6], loop.index), _I32)
-                source = row(context, builder, sig, args, builder.load(where, align=4))
-                for n, place in enumerate(sums):
-                    weight = _load(builder, builder.gep(source, [ir.Constant(_I32, n)]))
-                    builder.store(builder.call(multiply_add(builder), [weight, factor, builder.load(place)]), place)
+            with cgutils.for_range(builder, builder.sub(args[10], args[9]), intp=args[1].type) as loop:
+                where = _address(context, builder, sig.args[8], args[8], builder.add(args[9], loop.index), _I32)
+                add(
+                    context,
+                    builder,
+                    sig,
+                    args,
+                    builder.load(where, align=4),
+                    lambda n: builder.load(sums[n]),
+                    lambda n, value: builder.store(value, sums[n]),
+                )
             for place, pointer in zip(sums, into, strict=True):
                 builder.store(builder.load(place), pointer, align=4)
             return context.get_dummy_value()
@@ -144,26 +194,30 @@ one_1x1, many_1x1 = _stencil(1, 2)
 
 
 @intrinsic
-def fire_lanes(typingctx, potential, counts, at, current, from_, base, base_at, threshold, threshold_at):
-    """One step of Eq. 3 for 16 neurons: returns their spikes as bits and clears their current for the next step."""
+def fire_lanes(typingctx, potential, recent, at, current, from_, base, base_at, threshold, threshold_at):
+    """One step of Eq. 3 for 16 neurons: returns their spikes as bits and clears their current for the next step.
+
+    `recent` counts the spikes of the last 255 steps at most, in bytes beside the currents: a quarter of the traffic.
+    """
     signature = types.uint16(
-        potential, counts, types.uintp, current, types.uintp, base, types.uintp, threshold, types.uintp
+        potential, recent, types.uintp, current, types.uintp, base, types.uintp, threshold, types.uintp
     )
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         def pointer(k: int, index: Any) -> Any:
             return _address(context, builder, sig.args[k], args[k], index, _VF)
 
-        where_v, where_n, where_i = pointer(0, args[2]), pointer(1, args[2]), pointer(3, args[4])
+        where_v, where_i = pointer(0, args[2]), pointer(3, args[4])
         inflow = builder.fadd(_load(builder, where_i), _load(builder, pointer(5, args[6])))
         charged = builder.fadd(_load(builder, where_v), inflow)
         theta = _load(builder, pointer(7, args[8]))
         zero = ir.Constant(_VF, [0.0] * LANES)
         spikes = builder.fcmp_ordered(">=", charged, theta)
         builder.store(builder.fsub(charged, builder.select(spikes, theta, zero)), where_v, align=4)
-        one = ir.Constant(_VF, [1.0] * LANES)
-        counted = _load(builder, where_n)
-        builder.store(builder.select(spikes, builder.fadd(counted, one), counted), where_n, align=4)
+        small = ir.VectorType(_I8, LANES)
+        where_n = _address(context, builder, sig.args[1], args[1], args[4], small)
+        counted = builder.load(where_n, align=1)
+        builder.store(builder.add(counted, builder.zext(spikes, small)), where_n, align=1)
         builder.store(zero, where_i, align=4)
         return builder.bitcast(spikes, _I16)
 
@@ -252,7 +306,8 @@ def list_word(typingctx, entries, at, table, word, first):
         mask = builder.bitcast(builder.trunc(args[3], _I16), chosen)
         numbers = builder.add(ir.Constant(lanes, list(range(LANES))), _splat(builder, lanes, args[4]))
         together = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(lanes, [lanes, lanes, chosen]), "llvm.x86.avx512.mask.compress.v16i32")
+            builder.module, ir.FunctionType(lanes, [lanes, lanes, chosen]), "llvm.x86.avx512.mask.compress.v16i32"
+        )
         found = builder.call(together, [numbers, ir.Constant(lanes, [0] * LANES), mask])
         builder.store(found, _address(context, builder, sig.args[0], args[0], args[1], lanes), align=4)
         return builder.ctpop(args[3])
@@ -285,35 +340,43 @@ def ones(typingctx, word):
 
 
 @intrinsic
-def fit_lanes(typingctx, spikes, word, stride, steps, counts, target, at, first_step, error):
-    """error[s, lane] += (count / t - target)^2 for 16 neurons over `steps` steps, their counts in a register.
+def spikes_against(typingctx, spikes, word, words, counts, target, at, out):
+    """For 16 * `words` neurons: out[0] += the earlier counts of those that spike, out[1] += their targets.
 
-    The division and the square are those of float32, as in the dense engine; the sum is in float64.
+    Their `counts` then go up by one. Whole numbers are summed as such, targets in float64.
     """
-    signature = types.void(spikes, types.uintp, types.uintp, types.uintp, counts, target, types.uintp, types.uintp,
-                           error)
-    wide = ir.VectorType(ir.DoubleType(), LANES)
+    signature = types.void(spikes, types.uintp, types.uintp, counts, target, types.uintp, out)
+    numbers, wide = ir.VectorType(_I32, LANES), ir.VectorType(ir.DoubleType(), LANES)
+
+    def total(builder: Any, vector: Any, add: Any) -> Any:
+        lanes = [builder.extract_element(vector, ir.Constant(_I32, k)) for k in range(LANES)]
+        while len(lanes) > 1:
+            lanes = [add(lanes[k], lanes[k + 1]) for k in range(0, len(lanes), 2)]
+        return lanes[0]
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        where = _address(context, builder, sig.args[4], args[4], args[6], _VF)
-        goal = _load(builder, _address(context, builder, sig.args[5], args[5], args[6], _VF))
-        zero, one = ir.Constant(_VF, [0.0] * LANES), ir.Constant(_VF, [1.0] * LANES)
-        count = cgutils.alloca_once(builder, _VF)
-        builder.store(_load(builder, where), count)
-        unit = ir.Constant(args[3].type, 1)
-        with cgutils.for_range(builder, args[3], intp=args[3].type) as loop:
-            place = builder.add(args[1], builder.mul(loop.index, args[2]))
-            bits = builder.load(_address(context, builder, sig.args[0], args[0], place, _I16), align=2)
-            fired = builder.bitcast(bits, ir.VectorType(ir.IntType(1), LANES))
-            now = builder.fadd(builder.load(count), builder.select(fired, one, zero))
-            builder.store(now, count)
-            time = builder.uitofp(builder.add(builder.add(args[7], loop.index), unit), _F32)
-            gap = builder.fsub(builder.fdiv(now, _splat(builder, _VF, time)), goal)
-            row = builder.mul(loop.index, ir.Constant(args[3].type, LANES))
-            into = _address(context, builder, sig.args[8], args[8], row, wide)
-            sum_ = builder.fadd(builder.load(into, align=8), builder.fpext(builder.fmul(gap, gap), wide))
-            builder.store(sum_, into, align=8)
-        builder.store(builder.load(count), where, align=4)
+        none, one = ir.Constant(numbers, [0] * LANES), ir.Constant(numbers, [1] * LANES)
+        before, aims = cgutils.alloca_once(builder, numbers), cgutils.alloca_once(builder, wide)
+        builder.store(none, before)
+        builder.store(ir.Constant(wide, [0.0] * LANES), aims)
+        with cgutils.for_range(builder, args[2], intp=args[2].type) as loop:
+            place = _address(context, builder, sig.args[0], args[0], builder.add(args[1], loop.index), _I16)
+            fired = builder.bitcast(builder.load(place, align=2), ir.VectorType(ir.IntType(1), LANES))
+            here = builder.add(args[5], builder.mul(loop.index, ir.Constant(args[2].type, LANES)))
+            where = _address(context, builder, sig.args[3], args[3], here, numbers)
+            count = builder.load(where, align=4)
+            goal = _load(builder, _address(context, builder, sig.args[4], args[4], here, _VF))
+            builder.store(builder.add(count, builder.select(fired, one, none)), where, align=4)
+            builder.store(builder.add(builder.load(before), builder.select(fired, count, none)), before)
+            chosen = builder.select(fired, goal, ir.Constant(_VF, [0.0] * LANES))
+            builder.store(builder.fadd(builder.load(aims), builder.fpext(chosen, wide)), aims)
+        sums = (
+            builder.sitofp(total(builder, builder.load(before), builder.add), ir.DoubleType()),
+            total(builder, builder.load(aims), builder.fadd),
+        )
+        for k, value in enumerate(sums):
+            into = _address(context, builder, sig.args[6], args[6], ir.Constant(args[2].type, k), ir.DoubleType())
+            builder.store(builder.fadd(builder.load(into, align=8), value), into, align=8)
         return context.get_dummy_value()
 
     return signature, generate

@@ -33,8 +33,11 @@ class StageWork:
         self.stage, self.images = stage, images
         layout = stage.layout
         self.base_tensor = base
-        uniform = len(base) == 1 and bool((base.flatten(2) == base.flatten(2)[:, :, :1]).all()) if base.ndim > 2 \
+        uniform = (
+            len(base) == 1 and bool((base.flatten(2) == base.flatten(2)[:, :, :1]).all())
+            if base.ndim > 2
             else len(base) == 1
+        )
         self.base_pixel = 0 if uniform else layout.width
         self.base_block = layout.width if uniform else layout.pixels * layout.width
         self.base_image = 0 if len(base) == 1 else layout.size
@@ -46,41 +49,35 @@ class StageWork:
         else:
             self.base = layout.to_blocks(base)
         self.total = zeros(stage.tables.total, np.float32)
+        self.recent = zeros(stage.tables.total, np.uint8)  # at most 255 steps: a chunk is shorter
         self.events = 0  # entries listed and rows run so far, to show the choice
         self.dense_rows = 0
         self.rows = 0
 
-    def prepare(self, lists: Lists, populations: Mapping[str, PopulationState], values: ChunkValues, steps: int,
-                choose: bool) -> Array:
+    def prepare(
+        self, lists: Lists, populations: Mapping[str, PopulationState], values: ChunkValues, steps: int, choose: bool
+    ) -> Array:
         """List the spikes that drive this stage; returns currents that torch computed instead, or nothing."""
         rows, stage = self.images * steps, self.stage
-        sections, section, cost = sum(stage.digits), 0, 0.0
-        tables = stage.tables
+        tables, cost = stage.tables, 0.0
+        sections = len(stage.listed)
         lists.begin(rows, sections, tables.marks)
         self.sections = tables.sections.copy()
         self.rows += rows
         self.listed = True
-        for (_, route), digits, windows in zip(stage.listed, stage.digits, stage.windows, strict=True):
+        for k, (_, route) in enumerate(stage.listed):
             source = populations[route.source]
-            found = lists.add(source.words, source.layout, rows, windows, digits, section, sections,
-                              int(tables.sections[section, 7]))
-            self._judge(lists, rows, section, digits, sections)
+            found = lists.add(source.words, source.layout, rows, route, k, sections, int(tables.sections[k, 7]))
+            # Take the spikes of a pixel together where there are several on average, else one by one.
+            self.sections[k, 6] = found > MANY * rows * route.grid
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
             cost += found * ENTRY + share * route.additions * ADDITION
-            section += digits
         names = list(stage.computed)
         if choose and cost > rows * stage.dense_cost(MULTIPLY_ADD, UNPACK):
             names += dict.fromkeys(name for name, _ in stage.listed)
             self.listed = False
             self.dense_rows += rows
         return self._computed(values, names)
-
-    def _judge(self, lists: Lists, rows: int, section: int, digits: int, sections: int) -> None:
-        """Take the spikes of a pixel together where there are several on average, else one by one."""
-        for k in range(section, section + digits):
-            spans = lists.ranges[k : rows * sections : sections]
-            entries = int((spans[:, 1] - spans[:, 0]).sum())
-            self.sections[k, 6] = entries > MANY * rows * int(self.sections[k, 5])
 
     def _computed(self, values: ChunkValues, names: list[str]) -> Array:
         total: Tensor | None = None
@@ -100,10 +97,28 @@ class StageWork:
         value = base.expand(self.images, *base.shape[1:]).repeat_interleave(steps, 0)
         if self.stage.listed and self.listed:
             out = zeros(rows * layout.size, np.float32)
-            kernels.gather_currents(self.images, layout.blocks, layout.pixels, layout.width, steps, self.total,
-                                    tables.places, out, lists.entries, lists.ranges, lists.marks, self.sections,
-                                    tables.factors, tables.first, tables.rows, tables.shares, tables.weights,
-                                    tables.block_size, tables.diagonal, lists.mark_stride)
+            kernels.gather_currents(
+                self.images,
+                layout.blocks,
+                layout.pixels,
+                layout.width,
+                steps,
+                self.total,
+                tables.places,
+                out,
+                lists.entries,
+                lists.ranges,
+                lists.marks,
+                lists.mark_stride,
+                self.sections,
+                tables.factors,
+                tables.first,
+                tables.rows,
+                tables.shares,
+                tables.weights,
+                tables.block_size,
+                tables.diagonal,
+            )
             value = value + layout.from_blocks(out)
         if len(extra):
             value = value + layout.from_lanes(extra)

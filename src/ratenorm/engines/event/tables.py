@@ -1,0 +1,146 @@
+"""The routes of a stage as flat tables for the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ratenorm.engines.event.arrays import Array, aligned
+from ratenorm.engines.event.layout import Layout
+from ratenorm.engines.event.pairs import segments
+from ratenorm.engines.event.routes import Route
+
+# Kinds of sections: how the spikes of a list find the currents they add to.
+ROWS = 0  # along the segments of their pixel, to all channels
+OWN = 1  # along the segments of their pixel, to their own channel only
+WINDOW = 2  # to three runs of three pixels, all channels: a 3x3 convolution
+POINT = 3  # to one pixel, all channels: a 1x1 convolution, or a linear layer
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The routes of a stage as the kernels read them."""
+
+    sections: Array  # [routes, 10], see _Builder.add
+    factors: Array  # by section and digit
+    first: Array  # by pixel: its first segment (ROWS, OWN), or where its currents begin (WINDOW, POINT)
+    rows: Array  # [segments, 3]
+    shares: Array  # [segments]
+    weights: Array
+    block_size: int
+    diagonal: Array
+    places: Array  # where the current of each pixel lies
+    total: int  # size of the currents of a block
+    marks: int  # of a row
+
+
+def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:
+    """Where the currents of the pixels lie, how long a row of pixels is, and the space all take.
+
+    Behind a 3x3 convolution the picture has a margin, so that windows at the border are like all others; a last pixel
+    takes what reaches none.
+    """
+    width = layout.width
+    window = next((r.window for r in routes if r.window is not None), None)
+    if window is None or width != 32:
+        return np.arange(layout.pixels) * width, 0, (layout.pixels + 1) * width
+    line = window.width + 2
+    height, breadth = layout.shape[1:]
+    y, x = np.divmod(np.arange(height * breadth), breadth)
+    places = ((y + 2 - window.top) * line + x + 2 - window.left) * width
+    return places, line, ((window.height + 2) * line + 1) * width
+
+
+class _Builder:
+    """Collects the tables of a stage, route by route."""
+
+    def __init__(self, layout: Layout, routes: list[Route]) -> None:
+        self.layout = layout
+        self.places, self.line, self.total = _places(layout, routes)
+        self.sections: list[tuple[int, ...]] = []
+        self.factors: list[float] = []
+        self.first: list[Array] = []
+        self.rows: list[Array] = [np.zeros((0, 3), np.int64)]
+        self.shares: list[Array] = [np.zeros(0, np.float32)]
+        self.weights: list[Tensor] = [torch.zeros(layout.blocks, 0)]
+        self.diagonal: list[Array] = [np.zeros(0, np.float32)]
+        self.pixels = self.segments = self.weight0 = self.diagonal0 = self.marks = 0
+
+    def add(self, route: Route) -> None:
+        kind, first = self._kind(route)
+        self.sections.append(
+            (
+                kind,
+                self.pixels,  # where its pixels begin in `first`
+                self.diagonal0 if kind == OWN else self.weight0,
+                route.weight.shape[1],  # taps
+                self.line * self.layout.width if kind == WINDOW else 0,  # from one run of a window to the next
+                route.grid,
+                0,  # 1 where many spikes are expected at a pixel; set when they are listed
+                self.marks,
+                route.shift,
+                len(self.factors),
+            )
+        )
+        self.factors += [route.share * 2.0**digit for digit in range(route.digits)]
+        self.marks += route.grid
+        self.first.append(first)
+        self.pixels += len(first)
+        self._add_weights(route)
+
+    def _kind(self, route: Route) -> tuple[int, Array]:
+        width, pairs = self.layout.width, route.pairs
+        if route.window is not None and self.line == route.window.width + 2:
+            y, x = np.divmod(np.arange(route.grid), route.window.width)
+            return WINDOW, (y * self.line + x) * width
+        simple = route.weight.shape[1] == 1 and len(np.unique(pairs.source)) == pairs.count
+        if simple and not route.diagonal and width == 32 and bool((pairs.share == 1).all()):
+            start = np.full(route.grid, self.total - width)
+            start[pairs.source] = self.places[pairs.target]
+            return POINT, start
+        cut = segments(pairs, route.grid, self.line > 0)
+        self.rows.append(np.stack([self.places[cut.rows[:, 0]], cut.rows[:, 1] * width, cut.rows[:, 2] * width], 1))
+        self.shares.append(cut.shares)
+        first = cut.first + self.segments
+        self.segments += len(cut.rows)
+        return (OWN if route.diagonal else ROWS), first
+
+    def _add_weights(self, route: Route) -> None:
+        if route.diagonal:
+            self.diagonal.append(route.weight.float().flatten().numpy())
+            self.diagonal0 += route.weight.numel()
+            return
+        layout = self.layout
+        inputs, taps, _ = route.weight.shape
+        padded = F.pad(route.weight.float(), (0, layout.lanes - layout.channels))
+        blocked = padded.view(inputs, taps, layout.blocks, layout.width).permute(2, 0, 1, 3)
+        self.weights.append(blocked.reshape(layout.blocks, -1))
+        self.weight0 += inputs * taps * layout.width
+
+    def done(self) -> Tables:
+        first = np.concatenate([*self.first, np.zeros(1, np.int64)]).astype(np.uint32)
+        return Tables(
+            np.array(self.sections, np.int64).reshape(-1, 10),
+            np.array(self.factors, np.float32),
+            first,
+            np.concatenate(self.rows).astype(np.uint32),
+            np.concatenate(self.shares).astype(np.float32),
+            aligned(torch.cat(self.weights, 1).contiguous().numpy()),
+            self.weight0,
+            np.concatenate(self.diagonal),
+            self.places.astype(np.uint32),
+            self.total,
+            self.marks,
+        )
+
+
+def make_tables(layout: Layout, routes: list[Route]) -> Tables:
+    """The tables of a stage with this layout."""
+    builder = _Builder(layout, routes)
+    for route in routes:
+        builder.add(route)
+    return builder.done()

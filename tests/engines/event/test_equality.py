@@ -1,0 +1,50 @@
+"""The event engine gives what the dense engine gives: bit for bit where sums are exact."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_graphs import random_images, random_net
+
+from ratenorm.core.coding import Coding, Constant, Poisson
+from ratenorm.engines.result import SimResult
+from ratenorm.engines.simulate import simulate
+from ratenorm.graph.net import SpikingNet
+
+
+def assert_same(dense: SimResult, event: SimResult) -> None:
+    assert torch.equal(dense.logits, event.logits)
+    assert [name for name, _ in dense.relays] == [name for name, _ in event.relays]
+    for (_, a), (_, b) in zip(dense.relays, event.relays, strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(dense.layers, event.layers, strict=True):
+        assert (a.name, a.neurons) == (b.name, b.neurons)
+        for part in ("counts", "spikes", "synaptic_ops", "potential", "first_spike"):
+            ours, theirs = getattr(b, part), getattr(a, part)
+            assert ours.dtype == theirs.dtype, part
+            assert torch.equal(ours, theirs), part
+        assert a.fit is not None
+        assert b.fit is not None
+        torch.testing.assert_close(a.fit.error, b.fit.error, rtol=1e-5, atol=1e-6)
+        assert (a.fit.total, a.fit.power) == pytest.approx((b.fit.total, b.fit.power), rel=1e-12)
+
+
+def compare(net: SpikingNet, images: int, steps: int, coding: Coding, engine: str, seed: int) -> None:
+    x = random_images(net, images, seed)
+    options = {"coding": coding, "fit": True, "first_spikes": True, "first_image": seed % 7}
+    dense = simulate(net, x, steps, engine="dense", chunk=steps, **options)
+    assert_same(dense, simulate(net, x, steps, engine=engine, **options))
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    images=st.integers(1, 5),
+    steps=st.integers(1, 40),
+    coding=st.sampled_from((Constant(), Constant(), Poisson(amplitude=2.0, seed=3))),
+    engine=st.sampled_from(("event", "event", "auto")),
+)
+@settings(max_examples=60)
+def test_random_networks_spike_alike(seed: int, images: int, steps: int, coding: Coding, engine: str) -> None:
+    compare(random_net(seed), images, steps, coding, engine, seed)
