@@ -44,7 +44,7 @@ def _kind(path: Path) -> str | None:
             header = json.loads(file.read(length))
         content = json.loads(json.loads(header["__metadata__"]["ratenorm"])["content"])
         return str(content["format"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -46,7 +46,7 @@ def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
     """What the network was fed, kept in its file."""
     try:
         return NetworkSpec.from_json(about["spec"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"Reading {path}: the file does not say which images the network takes. Evaluate it in Python with "
             "ratenorm.evaluate, or convert it again with `ratenorm convert`."

@@ -18,7 +18,7 @@ from ratenorm.errors import UsageError
 from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
-from ratenorm.train.loop import accuracy
+from ratenorm.train.loop import accuracy, evaluating
 from ratenorm.train.stage1 import start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
@@ -96,7 +96,9 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     spec = network_spec(config, images)
     normalise = spec.normalisation
     torch.manual_seed(config.stage1.seed)
-    model = spec.build().to(_own(device))
+    model = spec.build()
+    _check_size(model, spec)
+    model.to(_own(device))
     stage1_file, stage2_file = folder / STAGE1_FILE, folder / STAGE2_FILE
     first: float | None = None
     second: float | None = None
@@ -122,6 +124,18 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
             ).validation_accuracy
             _save(stage2_file, model, spec)
     return TrainOutcome(model, spec, first, second, time.monotonic() - began)
+
+
+def _check_size(model: nn.Module, spec: NetworkSpec) -> None:
+    """Find out before any work whether the network can take images of this size."""
+    try:
+        with evaluating(model):
+            model(torch.zeros(1, *spec.input_shape))
+    except RuntimeError as error:
+        raise UsageError(
+            f"Training {spec.model} on {spec.dataset}: it cannot take {spec.size[0]} x {spec.size[1]} images "
+            f"({str(error).splitlines()[0]}). cnn7 and alexnet are made for 28 x 28, the others for 32 x 32."
+        ) from error
 
 
 def _own(device: str) -> torch.device:

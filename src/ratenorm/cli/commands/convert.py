@@ -61,12 +61,14 @@ class Convert:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
         model, spec = load_network(self.network)
         example = torch.zeros(1, *spec.input_shape)
-        data = data_config(self.data or spec.dataset, self.root)
+        name = self.data or spec.dataset  # looked for only where images are needed
         if self.max_loss is not None:
-            conversion = self._sweep(model, spec, example, data)
+            conversion = self._sweep(model, spec, example, data_config(name, self.root))
         else:
             method = parse(self.method)
-            images = calibration_images(data, spec, self.images) if method.needs_data else None
+            images = None
+            if method.needs_data:
+                images = calibration_images(data_config(name, self.root), spec, self.images)
             conversion = convert(model, method, example=example, calibration=images, v0=self.v0, max_pool=self.max_pool)
         about = {"spec": spec.to_json(), "method": conversion.method.to_json(), "v0": conversion.v0}
         save(conversion.net, self.out, about)

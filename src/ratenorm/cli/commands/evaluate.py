@@ -47,13 +47,13 @@ class Evaluate:
 
     def run(self) -> None:
         from ratenorm.distributed import joined, wait_for_all
-        from ratenorm.experiments.evaluation import EvaluateConfig, evaluate_file
+        from ratenorm.experiments.evaluation import EvaluateConfig, evaluate_file, spec_of
         from ratenorm.experiments.tables import accuracy_table
         from ratenorm.export.spiking import load_with_about
         from ratenorm.runs import open_shared
 
         _, about = load_with_about(self.network)
-        name = self.data or about.get("spec", {}).get("dataset", "")
+        name = self.data or spec_of(about, str(self.network)).dataset
         config = EvaluateConfig(
             network=str(self.network),
             data=data_config(name, self.root),
