@@ -45,7 +45,7 @@ def test_a_healthy_network_has_nothing_to_mend(model: nn.Module) -> None:
 
 
 def test_a_threshold_that_is_too_high_is_found_to_be_slow(model: nn.Module) -> None:
-    slow = Override(MaxNorm(), (("5", Fixed(100.0)),))
+    slow = Override(MaxNorm(), (("5", Fixed(1000.0)),))
     found = diagnose(conversion(model, slow), DATA.images, DATA.labels, steps=8)
     assert found.snn_accuracy < found.ann_accuracy - 0.2
     worst = next(f for f in found.findings if f.layer is not None)

@@ -189,7 +189,7 @@ def test_the_first_layer_is_computed_once_under_constant_coding() -> None:
 def test_stream_gives_the_logits_of_every_step() -> None:
     conversion, x = tiny_conversion()
     whole = simulate(conversion.net, x, 6, engine="dense").logits
-    torch.testing.assert_close(torch.stack(list(stream(conversion.net, x, 6))), whole)
+    torch.testing.assert_close(torch.stack(list(stream(conversion.net, x, 6, engine="dense"))), whole)
 
 
 def test_a_simulation_can_be_continued() -> None:
@@ -240,7 +240,7 @@ def test_a_silent_layer_has_no_omega() -> None:
 )
 def test_what_cannot_be_simulated_is_refused(x: Tensor, options: dict, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        simulate(dyadic_net(0), x, **{"steps": 4, **options})
+        simulate(dyadic_net(0), x, **{"steps": 4, "engine": "dense", **options})
 
 
 def test_clipped_ann_is_what_the_rates_converge_to() -> None:

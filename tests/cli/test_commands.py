@@ -1,0 +1,389 @@
+"""Every command end to end, in process, at a tiny scale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from builders import chain, fire
+from ratenorm import load, load_network, records, save
+from ratenorm.cli.commands import ALL
+from ratenorm.cli.main import main
+from ratenorm.engines.simulate import simulate
+from ratenorm.experiments import sweep
+from ratenorm.graph.ops import Linear
+
+pytestmark = pytest.mark.usefixtures("small_mnist")
+
+
+@pytest.fixture(scope="session")
+def spiking_file(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("nets") / "net.safetensors"
+    assert main(["convert", str(trained_run / "stage2.safetensors"), "--out", str(out), "--v0", "0.5"]) == 0
+    return out
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def fails(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
+    """The command ends with `code`, one paragraph on stderr, and no traceback; returns what it said."""
+    assert main(list(words)) == code
+    out, err = said(capsys)
+    assert "Traceback" not in out + err
+    return err
+
+
+@pytest.mark.parametrize("command", [c.__name__.lower() for c in ALL])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    out, _ = said(capsys)
+    assert "usage: ratenorm" in out
+    assert command in out
+
+
+def test_the_manual_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out, _ = said(capsys)
+    assert all(c.__name__.lower() in out for c in ALL)
+    assert "Exit codes" in out
+
+
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
+    assert said(capsys)[0].startswith("ratenorm ")
+
+
+@pytest.mark.parametrize("words", [[], ["fly"], ["train"], ["train", "--out", "x", "--epochs", "many"], ["info"],
+                                   ["data", "get", "imagenet"], ["evaluate", "x", "--out", "y", "--engine", "steam"]],
+                         ids=" ".join)  # fmt: skip
+def test_wrong_words_end_with_2_and_an_explanation(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert fails(capsys, 2, *words)
+
+
+# -- train -----------------------------------------------------------------------------------------------------------
+
+
+def test_train_leaves_everything_a_later_step_needs(trained_run: Path) -> None:
+    names = {f.name for f in trained_run.iterdir()}
+    assert {"config.json", "metrics.jsonl", "stage1.safetensors", "stage2.safetensors"} <= names
+    lines = [json.loads(line) for line in (trained_run / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["stage"], line["epoch"]) for line in lines] == [
+        ("stage1", 1),
+        ("stage1", 2),
+        ("stage1", 3),
+        ("stage2", 1),
+    ]
+    assert all({"loss", "seconds", "eta_seconds", "accuracy"} <= line.keys() for line in lines)
+    config = json.loads((trained_run / "config.json").read_text())
+    assert config["model"] == "cnn7"
+    assert config["stage1"]["epochs"] == 3
+    model, spec = load_network(trained_run / "stage2.safetensors")
+    assert (spec.dataset, spec.input_shape, spec.num_classes) == ("mnist", (1, 28, 28), 10)
+    assert all(0 < float(m.p) < 1 for m in model.modules() if hasattr(m, "running_max"))
+
+
+def test_a_used_folder_is_refused_and_resumed_or_overwritten_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    words = ["train", "--out", out, "--epochs", "1", "--batch-size", "64", "--holdout", "20", "--images", "120"]
+    assert main([*words, "--no-stage2"]) == 0
+    assert "held-out images" in said(capsys)[0]
+    assert "used before" in fails(capsys, 2, *words, "--no-stage2")
+    before = (tmp_path / "run" / "stage1.safetensors").read_bytes()
+    assert main([*words, "--no-stage2", "--resume"]) == 0  # done already: nothing changes
+    assert (tmp_path / "run" / "stage1.safetensors").read_bytes() == before
+    assert "differs in stage1" in fails(capsys, 2, *words, "--no-stage2", "--lr", "0.3", "--resume")
+    assert "exclude each other" in fails(capsys, 2, *words, "--resume", "--overwrite")
+    assert main([*words, "--no-stage2", "--seed", "1", "--overwrite"]) == 0
+    assert (tmp_path / "run" / "stage1.safetensors").read_bytes() != before
+
+
+def test_a_relu_network_and_what_starts_from_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--epochs", "1", "--batch-size", "64", "--holdout", "20", "--images", "120"]
+    relu = tmp_path / "relu"
+    assert main(["train", "--out", str(relu), "--activation", "relu", *words]) == 0
+    assert not (relu / "stage2.safetensors").exists()
+    from_relu = ["--from-relu", str(relu / "stage1.safetensors")]
+    assert main(["train", "--out", str(tmp_path / "rate"), *words, *from_relu, "--no-stage2"]) == 0
+    said(capsys)
+    assert "plain ReLU and has none" in fails(
+        capsys, 1, "convert", str(relu / "stage1.safetensors"), "--out", str(tmp_path / "x")
+    )
+    net = tmp_path / "net.safetensors"
+    convert = ["convert", str(relu / "stage1.safetensors"), "--out", str(net), "--method", "max", "--images", "50"]
+    assert main(convert) == 0
+    assert load(net).populations
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--model", "lenet"], 2, "'lenet' is not known"),
+        (["--data", "no/such/folder"], 2, "neither a known set"),
+        (["--epochs", "0"], 2, "epochs is 0"),
+        (["--lr", "-1"], 2, "lr is -1"),
+        (["--holdout", "100000"], 1, "Holding out 100000"),
+        (["--from-relu", "missing.safetensors"], 1, "no such file"),
+        (["--resume"], 2, "there is no run"),
+        (["--device", "warp:9"], 2, "--device is 'warp:9'"),
+        (["--model", "vgg11", "--images", "50", "--holdout", "10"], 2, "vgg11"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_trainings_that_cannot_be(
+    words: list[str], code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in fails(capsys, code, "train", "--out", str(tmp_path / "run"), *words)
+
+
+# -- convert ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["trained", "max", "percentile:99", "channel", "spike:4:4", "scaled:0.8:max", "data",
+                                    "model", "fixed:1", "latency:0.1:false:2"])  # fmt: skip
+def test_convert_with_every_method(
+    method: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "net.safetensors"
+    words = [
+        "convert",
+        str(trained_run / "stage1.safetensors"),
+        "--out",
+        str(out),
+        "--method",
+        method,
+        "--images",
+        "40",
+    ]
+    assert main(words) == 0
+    text, _ = said(capsys)
+    assert "become spiking neurons (3)" in text
+    assert len(load(out).populations) == 3
+    assert "there already" in fails(capsys, 2, *words)
+    assert main([*words, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--method", "magic"], 2, "'magic' is not known"),
+        (["--method", "max", "--images", "0"], 2, "at least 1 image"),
+        (["--v0", "1.5"], 2, "v0 is 1.5"),
+        (["--method", "max", "--data", "nowhere"], 2, "neither a known set"),
+    ],
+    ids=str,
+)
+def test_conversions_that_cannot_be(
+    words: list[str], code: int, message: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "net"
+    assert message in fails(capsys, code, "convert", str(trained_run / "stage1.safetensors"), "--out", str(out), *words)
+    assert not out.exists()
+
+
+def test_the_fastest_network_within_a_loss(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "FACTORS", (1.0, 0.5))
+    monkeypatch.setattr(sweep, "LAMBDAS", ())
+    monkeypatch.setattr(sweep, "simulate", lambda net, x, steps, engine: simulate(net, x, steps, engine="dense"))
+    out = tmp_path / "net.safetensors"
+    network = str(trained_run / "stage1.safetensors")
+    assert main(["convert", network, "--out", str(out), "--max-loss", "60", "--images", "30", "--steps", "6"]) == 0
+    text, _ = said(capsys)
+    assert "within the loss after" in text
+    assert "front (steps, accuracy, setting)" in text
+    assert load(out).populations
+    missing = ["--max-loss", "-1", "--images", "30", "--steps", "2", "--overwrite"]
+    assert "must not be negative" in fails(capsys, 2, "convert", network, "--out", str(out), *missing)
+
+
+def test_a_network_of_an_image_folder_converts_without_its_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trained thresholds need no data, so the folder need not be there any more."""
+    from PIL import Image
+
+    folder = tmp_path / "letters"
+    for label in ("a", "b"):
+        (folder / label).mkdir(parents=True)
+        for i in range(20):
+            pixels = torch.randint(0, 120, (28, 28)).byte() + (120 if label == "b" else 0)
+            Image.fromarray(pixels.numpy()).save(folder / label / f"{i}.png")
+    run = tmp_path / "run"
+    words = ["--epochs", "1", "--batch-size", "10", "--holdout", "10"]
+    assert main(["train", "--out", str(run), "--data", str(folder), *words]) == 0
+    net = tmp_path / "net.safetensors"
+    assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net)]) == 0
+    said(capsys)
+    assert "--data is 'letters'" in fails(capsys, 2, "evaluate", str(net), "--out", str(tmp_path / "e"))
+    assert main(["evaluate", str(net), "--out", str(tmp_path / "e2"), "--data", str(folder), "--steps", "4",
+                 "--engine", "dense"]) == 0  # fmt: skip
+
+
+# -- evaluate, compare, diagnose, report, watch ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coding", ["constant", "poisson"])
+def test_evaluate_writes_a_record(
+    coding: str, spiking_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["evaluate", str(spiking_file), "--out", str(out), "--steps", "6", "--engine", "dense", "--coding", coding]
+    assert main([*words, "--images", "25", "--batch-size", "10"]) == 0
+    text, _ = said(capsys)
+    assert "25 test images of mnist" in text
+    record = records.read(out / records.FILE_NAME)
+    run = record["runs"][0]
+    assert (run["v0"], run["coding"], run["steps"], len(run["accuracy"])) == (0.5, coding, 6, 6)
+    assert record["scale"].startswith("reduced: 25 of 60")
+    assert "used before" in fails(capsys, 2, *words)
+    assert main([*words, "--overwrite", "--images", "5"]) == 0
+
+
+def test_evaluations_that_cannot_be(
+    spiking_file: Path, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluated(path: object, out: str, *words: str) -> tuple[str, ...]:
+        return ("evaluate", str(path), "--out", str(tmp_path / out), "--engine", "dense", *words)
+
+    assert "no such file" in fails(capsys, 1, *evaluated(tmp_path / "missing", "a"))
+    assert "holds 'ratenorm-network'" in fails(capsys, 1, *evaluated(trained_run / "stage1.safetensors", "b"))
+    assert "steps is 0" in fails(capsys, 2, *evaluated(spiking_file, "c", "--steps", "0"))
+    foreign = save(chain((1, 28, 28), ("fire", fire())), tmp_path / "foreign", {"spec": "what?"})
+    assert "convert it again" in fails(capsys, 1, *evaluated(foreign, "d", "--data", "mnist"))
+    assert fails(capsys, 1, *evaluated(foreign, "d2"))
+    nameless = save(chain((3,), ("out", Linear(torch.ones(2, 3), None))), tmp_path / "nameless")
+    assert fails(capsys, 1, *evaluated(nameless, "e", "--data", "mnist"))
+
+
+def test_compare_resumes_where_it_stopped(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["compare", str(trained_run / "stage1.safetensors"), "--out", str(out), "--methods", "max", "percentile:99",
+             "trained", "--v0", "0", "0.5", "--steps", "4", "--images", "20", "--calibration", "40",
+             "--engine", "dense"]  # fmt: skip
+    assert main(words) == 0
+    text, _ = said(capsys)
+    record = records.read(out / records.FILE_NAME)
+    assert len(record["runs"]) == 6
+    assert all(run["name"] in text for run in record["runs"])
+    assert main([*words, "--resume"]) == 0
+    again = records.read(out / records.FILE_NAME)
+    assert [r["accuracy"] for r in again["runs"]] == [r["accuracy"] for r in record["runs"]]
+    assert "not known" in fails(
+        capsys,
+        2,
+        "compare",
+        str(trained_run / "stage1.safetensors"),
+        "--out",
+        str(tmp_path / "b"),
+        "--methods",
+        "magic",
+    )
+
+
+def test_diagnose_speaks(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = str(trained_run / "stage1.safetensors")
+    words = ["diagnose", network, "--method", "max", "--images", "20", "--steps", "4", "--calibration", "40"]
+    assert main(words) == 0
+    text, _ = said(capsys)
+    assert "20 images, T = 4, accuracy" in text
+    assert "slope" in text
+    assert "Holding out 0" in fails(capsys, 2, "diagnose", network, "--images", "0")
+
+
+def test_report_and_watch(
+    trained_run: Path, spiking_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(["evaluate", str(spiking_file), "--out", str(run), "--steps", "4", "--engine", "dense"]) == 0
+    page = tmp_path / "report.html"
+    assert main(["report", str(run), "-o", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
+    said(capsys)
+    assert main(["watch", str(trained_run), "--once"]) == 0
+    assert "accuracy" in said(capsys)[0]
+    assert main(["report", str(tmp_path / "nothing"), "-o", str(tmp_path / "x.html")]) in (1, 2)
+    _, err = said(capsys)
+    assert "nothing" in err
+    assert "Traceback" not in err
+
+
+# -- info and data ---------------------------------------------------------------------------------------------------
+
+
+def test_info_on_every_kind_of_file(
+    trained_run: Path, spiking_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(["evaluate", str(spiking_file), "--out", str(run), "--steps", "4", "--engine", "dense"]) == 0
+    said(capsys)
+    for path, words in (
+        (trained_run / "stage2.safetensors", ("cnn7 with rate_norm", "thresholds:", "features.0.2")),
+        (spiking_file, ("a spiking network of", "populations", "mean fan-out", '"trained"')),
+        (trained_run / "stage1.checkpoint.safetensors", ("a checkpoint of stage1, epoch", "values")),
+        (run / records.FILE_NAME, ("accuracy (%) at T",)),
+        (run, ("accuracy (%) at T",)),
+    ):
+        assert main(["info", str(path)]) == 0
+        text, _ = said(capsys)
+        assert all(word in text for word in words), path
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, 2), (b"", 1), (b"not ours at all", 1), (b"\xff" * 64, 1), (b"[" * 5000, 1)],
+    ids=["missing", "empty", "text", "huge header", "brackets"],
+)  # fmt: skip
+def test_info_on_what_is_not_ours(
+    content: bytes | None, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "file.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    assert str(path) in fails(capsys, code, "info", str(path))
+
+
+def test_info_on_a_damaged_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"format": "ratenorm-record"')
+    assert fails(capsys, 1, "info", str(path))
+
+
+def test_data_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "mnist"]) == 0
+    assert "mnist" in said(capsys)[0]
+    assert "cifar10" in fails(capsys, 1, "data", "check", "cifar10", "--root", str(tmp_path))
+
+
+# -- how it ends -----------------------------------------------------------------------------------------------------
+
+
+class Ends:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def run(self) -> None:
+        raise self.error
+
+
+def test_ctrl_c_outside_training_ends_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ratenorm.cli.main.parse", lambda words: Ends(KeyboardInterrupt()))
+    assert "stopped by Ctrl-C" in fails(capsys, 130)
+
+
+def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratenorm.cli.main.parse", lambda words: Ends(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        main(["demo"])
