@@ -16,6 +16,8 @@ from ratenorm.graph.net import SpikingNet
 from ratenorm.graph.ops import Fire, Input, MaxPool
 
 
+@torch.inference_mode(mode=False)
+@torch.enable_grad()  # the count is a gradient: it must not come out as zero where the caller has switched gradients off
 def count_paths(net: SpikingNet) -> Mapping[str, Tensor]:
     """For each population and max-pool, the paths from each of its neurons: float64, the shape of the population."""
     sources: dict[str, Tensor] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +13,7 @@ from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
 from ratenorm.engines.event.lists import Lists
-from ratenorm.engines.event.plan import Plan, Stage
+from ratenorm.engines.event.plan import Plan
 from ratenorm.engines.event.state import PopulationState, RelayState
 from ratenorm.engines.event.work import StageWork
 from ratenorm.graph.net import Node, SpikingNet
@@ -28,6 +30,7 @@ class Settings:
     fit: bool
     first_spikes: bool
     choose: bool  # between events and convolution, layer by layer; else events wherever they can be listed
+    parts: int  # threads that may work on one group
 
 
 class Group:
@@ -35,39 +38,64 @@ class Group:
 
     def __init__(self, settings: Settings, x: Tensor, first_image: int) -> None:
         net = settings.net
-        self.settings, self.x, self.first_image = settings, x, first_image
+        self.settings = settings
         self.step = 0
         self.total: Tensor | None = None
         self.logits: list[Tensor] = []
         self.lists = Lists()
-        static = net.static if settings.plan.still else frozenset()
-        self.still = still_values(net, x, static)
         targets = analog_rates(net, x) if settings.fit else {}
-        self.works: list[tuple[Stage, StageWork]] = []
-        self.populations: list[PopulationState] = []
-        for stage in settings.plan.stages:
-            current = stage.node.inputs[0] if stage.fires else stage.name
-            self.works.append((stage, StageWork(stage, base(net, current, self.still), len(x))))
-            if stage.fires:
-                self.populations.append(
-                    PopulationState(
-                        stage, len(x), net.fan_out[stage.name], targets.get(stage.name), settings.first_spikes
-                    )
-                )
+        self.populations = [
+            PopulationState(stage, len(x), targets.get(stage.name), settings.first_spikes)
+            for stage in settings.plan.stages
+            if stage.fires
+        ]
         self.by_name = {p.name: p for p in self.populations}
         self.relays = {n.name: RelayState(n, net.fan_out[n.name]) for n in net.nodes if isinstance(n.op, MaxPool)}
+        self._take(x, list(range(first_image, first_image + len(x))))
 
-    def advance(self, steps: int, chunk: int) -> Tensor:
+    def _take(self, x: Tensor, numbers: list[int]) -> None:
+        """Set up for these images: what does not change from step to step."""
+        settings = self.settings
+        self.x, self.numbers = x, numbers
+        self.still = still_values(settings.net, x, settings.plan.static)
+        self.works = [
+            StageWork(
+                stage,
+                base(settings.net, stage.current, self.still) if stage.base is None else stage.base,
+                len(x),
+                settings.parts,
+            )
+            for stage in settings.plan.stages
+        ]
+
+    def keep(self, images: Sequence[int]) -> None:
+        """Go on with some of the images only. What the others did stays counted; fit and first spikes cannot go on."""
+        for population in self.populations:
+            population.keep(images)
+        for relay in self.relays.values():
+            relay.keep(images)
+        if self.total is not None:
+            self.total = self.total[list(images)]
+        self._take(self.x[list(images)], [self.numbers[i] for i in images])
+
+    def advance(self, steps: int, chunk: int, helpers: Executor | None = None) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""
-        return torch.cat([self._chunk(size) for size in chunks(steps, chunk)])
+        return torch.cat([self._chunk(size, helpers) for size in chunks(steps, chunk)])
 
-    def _chunk(self, steps: int) -> Tensor:
+    def _chunk(self, steps: int, helpers: Executor | None) -> Tensor:
+        def each(function: Callable[[int], None], count: int) -> None:
+            if helpers is None or count == 1:
+                for part in range(count):
+                    function(part)
+            else:
+                list(helpers.map(function, range(count)))
+
         values = ChunkValues(self.settings.net, self.still, steps, lambda node: self._source(node, values, steps))
         out: Tensor | None = None
-        for stage, work in self.works:
+        for work in self.works:
             extra = work.prepare(self.lists, self.by_name, values, steps, self.settings.choose)
-            if stage.fires:
-                self.by_name[stage.name].fire(work, self.lists, extra, steps, self.step)
+            if work.stage.fires:
+                self.by_name[work.stage.name].fire(work, self.lists, extra, steps, self.step, each)
             else:
                 out = work.currents(self.lists, extra, steps)
         for name in self.relays:
@@ -92,5 +120,10 @@ class Group:
         if isinstance(node.op, MaxPool):
             return self.relays[node.name].run(values.full(node.inputs[0]), len(self.x), steps)
         assert isinstance(node.op, Input)
-        coded = [self.settings.coding.encode(self.x, self.step + s, self.first_image) for s in range(steps)]
-        return torch.stack(coded, 1).flatten(0, 1)
+        return torch.stack([self._coded(self.step + s) for s in range(steps)], 1).flatten(0, 1)
+
+    def _coded(self, step: int) -> Tensor:
+        first, encode = self.numbers[0], self.settings.coding.encode
+        if self.numbers[-1] - first == len(self.numbers) - 1:
+            return encode(self.x, step, first)
+        return torch.cat([encode(one, step, n) for one, n in zip(self.x.split(1), self.numbers, strict=True)])

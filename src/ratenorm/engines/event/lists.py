@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ratenorm.engines.event import kernels
+from ratenorm.engines.event import listing
 from ratenorm.engines.event.arrays import Array, bit_positions, zeros
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.routes import Route
@@ -43,11 +43,11 @@ class Lists:
         digits = np.zeros(route.digits, wide)
         while True:
             if route.windows is None:
-                row, used = kernels.list_spikes(
+                row, used = listing.list_spikes(
                     spikes, row, rows, layout.pixels, layout.words, self.entries, self.used, *where
                 )
             else:
-                row, used = kernels.list_pooled(
+                row, used = listing.list_pooled(
                     spikes.view(wide),
                     row,
                     rows,

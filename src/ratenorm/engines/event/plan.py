@@ -10,11 +10,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from ratenorm.engines.event.affine import base
+from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.routes import Route, routes, summands
 from ratenorm.engines.event.tables import Tables, make_tables
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Lane by lane, and how far it is from one block's to the next and from one pixel's to the next."""
+
+    values: Array
+    block: int
+    pixel: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +40,27 @@ class Stage:
     layout: Layout
     listed: tuple[tuple[str, Route], ...]  # (summand, route)
     computed: tuple[str, ...]  # summands left to torch
-    fires: bool
+    base: Tensor | None  # [1, …]; None where it depends on the images
+    fan_out: Array  # empty for the output
+    fan_out_by_word: bool
 
     @property
     def name(self) -> str:
         return self.node.name
+
+    @property
+    def fires(self) -> bool:
+        return isinstance(self.node.op, Fire)
+
+    @property
+    def driven(self) -> bool:
+        """Whether any spike reaches it."""
+        return bool(self.listed or self.computed)
+
+    @property
+    def current(self) -> str:
+        """The node whose value is its current."""
+        return self.node.inputs[0] if self.fires else self.node.name
 
     def dense_cost(self, multiply_add: float, unpack: float) -> float:
         """What torch would take for a step, in the units of its arguments."""
@@ -41,15 +72,35 @@ class Stage:
     def tables(self) -> Tables:
         return make_tables(self.layout, [route for _, route in self.listed])
 
+    @cached_property
+    def start(self) -> Array:
+        """The potentials of one image before the first step."""
+        assert isinstance(self.node.op, Fire)
+        return self.layout.to_blocks(self.node.op.start.expand(1, *self.layout.shape))
+
+    @cached_property
+    def thresholds(self) -> Thresholds:
+        """Those that all pixels share are repeated over the 64 lanes that a kernel may read at once."""
+        assert isinstance(self.node.op, Fire)
+        layout = self.layout
+        full = self.node.op.threshold.expand(1, *layout.shape)
+        flat = full.reshape(layout.channels, layout.pixels)
+        if not bool((flat == flat[:, :1]).all()):
+            return Thresholds(layout.to_blocks(full, float("inf")), layout.pixels * layout.width, layout.width)
+        lanes = np.full(layout.lanes, np.inf, np.float32)
+        lanes[: layout.channels] = flat[:, 0].numpy()
+        return Thresholds(aligned(np.tile(lanes, 1 + -(-64 // layout.lanes))), layout.width, 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The stages of a network, in order; the last one is the output unless that is a population itself."""
 
     stages: tuple[Stage, ...]
-    still: bool  # the input is constant
+    static: frozenset[str]  # nodes whose value does not change from step to step
 
 
+# A plan holds no reference to its network, so that both go together.
 _PLANS: WeakKeyDictionary[SpikingNet, dict[bool, Plan]] = WeakKeyDictionary()
 
 
@@ -57,27 +108,25 @@ def plan(net: SpikingNet, still: bool) -> Plan:
     """The plan of a network, made once. `still`: the input is constant, so what reads only it does not change."""
     known = _PLANS.setdefault(net, {})
     if still not in known:
-        known[still] = _make(net, net.static if still else frozenset(), still)
+        with torch.no_grad():
+            known[still] = _make(net, net.static if still else frozenset())
     return known[still]
 
 
-def _make(net: SpikingNet, static: frozenset[str], still: bool) -> Plan:
-    populations = {node.name for node in net.populations}
-    stages: list[Stage] = []
-    for node in net.nodes:
-        if isinstance(node.op, Fire):
-            stages.append(_stage(net, node, node.inputs[0], static, populations, True))
-    if net.output not in populations:
-        stages.append(_stage(net, net[net.output], net.output, static, populations, False))
-    return Plan(tuple(stages), still)
+def _make(net: SpikingNet, static: frozenset[str]) -> Plan:
+    stages = [_stage(net, node, static) for node in net.populations]
+    if not isinstance(net[net.output].op, Fire):
+        stages.append(_stage(net, net[net.output], static))
+    return Plan(tuple(stages), static)
 
 
-def _stage(
-    net: SpikingNet, node: Node, current: str, static: frozenset[str], populations: set[str], fires: bool
-) -> Stage:
+def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
+    fires = isinstance(node.op, Fire)
+    current = node.inputs[0] if fires else node.name
+    layout = Layout.of(net.shapes[current])
+    populations = {n.name for n in net.populations}
     listed: list[tuple[str, Route]] = []
     computed: list[str] = []
-    layout = Layout.of(net.shapes[current])
     for name in summands(net, current):
         if name in static:
             continue
@@ -86,4 +135,14 @@ def _stage(
             computed.append(name)
         else:
             listed += [(name, route) for route in found]
-    return Stage(node, layout, tuple(listed), tuple(computed), fires)
+    fan_out, by_word = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
+    constant = None if _reads(net, current, static) else base(net, current, {})
+    return Stage(node, layout, tuple(listed), tuple(computed), constant, fan_out, by_word)
+
+
+def _reads(net: SpikingNet, name: str, static: frozenset[str]) -> bool:
+    """Whether a current depends on a value that is static: on the images, that is."""
+    if name in static:
+        return True
+    node = net[name]
+    return name not in net.fan_out and any(_reads(net, i, static) for i in node.inputs)

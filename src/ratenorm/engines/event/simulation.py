@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -14,13 +14,18 @@ from ratenorm.engines.event.plan import plan
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import SpikingNet, check_input
 
-CHUNK = 32  # steps a layer is run before the next one
+CHUNK = 32  # steps a layer is run before the next one; below 256, see fire.Scratch
 WORKING_SET = 32 << 20  # bytes of state and spikes of the images that are run together
 
 
 class EventSimulation:
-    """A running simulation: call `advance` for more steps, `result` for what happened so far."""
+    """A running simulation: call `advance` for more steps, `result` for what happened so far.
 
+    Images are independent: each thread takes a group of them through all layers. Where there are fewer groups than
+    threads, several threads share the channels of a layer.
+    """
+
+    @torch.no_grad()
     def __init__(
         self,
         net: SpikingNet,
@@ -34,13 +39,14 @@ class EventSimulation:
     ) -> None:
         check_input(net, x)
         self.net, self.batch, self.choose = net, len(x), choose
-        self.threads = min(torch.get_num_threads(), os.cpu_count() or 1)
-        chosen: Coding = Constant() if coding is None else coding
-        settings = Settings(net, plan(net, isinstance(chosen, Constant)), chosen, fit, first_spikes, choose)
+        self.threads = torch.get_num_threads()
         size = self._images_together()
-        self.groups = [
-            Group(settings, x[start : start + size], first_image + start) for start in range(0, len(x), size)
-        ]
+        starts = range(0, len(x), size)
+        parts = max(1, self.threads // max(1, len(starts)))
+        chosen: Coding = Constant() if coding is None else coding
+        made = plan(net, isinstance(chosen, Constant))
+        settings = Settings(net, made, chosen, fit, first_spikes, choose, parts)
+        self.groups = [Group(settings, x[start : start + size], first_image + start) for start in starts]
 
     def _images_together(self) -> int:
         state = sum(self.net.neurons.values()) * (8 + CHUNK // 8)
@@ -50,10 +56,34 @@ class EventSimulation:
     @torch.no_grad()
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
-        if len(self.groups) == 1 or self.threads == 1:
+        if self.threads == 1:
             return torch.cat([group.advance(steps, CHUNK) for group in self.groups], 1)
         with ThreadPoolExecutor(self.threads) as pool:
-            return torch.cat(list(pool.map(lambda group: group.advance(steps, CHUNK), self.groups)), 1)
+            if len(self.groups) == 1:
+                return self.groups[0].advance(steps, CHUNK, pool)
+            done = pool.map(lambda group: group.advance(steps, CHUNK), self.groups)
+            return torch.cat(list(done), 1)
+
+    def keep(self, images: Sequence[int]) -> None:
+        """Go on with some of the images only, in their order; what the others did stays counted."""
+        groups, start = [], 0
+        for group in self.groups:
+            own = [i - start for i in images if start <= i < start + len(group.x)]
+            start += len(group.x)
+            if own:
+                group.keep(own)
+                groups.append(group)
+        self.groups, self.batch = groups, len(images)
+
+    @property
+    def choices(self) -> dict[str, float]:
+        """For each population and the output the share of its work that was done by convolution instead of events."""
+        shares: dict[str, float] = {}
+        for k, stage in enumerate(self.groups[0].settings.plan.stages):
+            works = [group.works[k] for group in self.groups]
+            rows = sum(work.rows for work in works)
+            shares[stage.name] = sum(work.dense_rows for work in works) / rows if rows else 0.0
+        return shares
 
     def result(self) -> SimResult:
         """What happened so far."""

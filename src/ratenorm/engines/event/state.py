@@ -2,123 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ratenorm.engines.event import kernels
+from ratenorm.engines.event import fire, measure
 from ratenorm.engines.event.arrays import Array, aligned, zeros
+from ratenorm.engines.event.fire import Neurons
 from ratenorm.engines.event.lists import Lists
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.work import StageWork
 from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
-from ratenorm.graph.ops import Fire, MaxPool
+from ratenorm.graph.ops import MaxPool
+
+Each = Callable[[Callable[[int], None], int], None]  # call a function with 0 … n - 1, perhaps all at once
 
 
 class PopulationState:
     """Potentials, counts and the spikes of the current chunk."""
 
-    def __init__(self, stage: Stage, images: int, fan_out: Tensor, target: Tensor | None, first_spikes: bool) -> None:
-        assert isinstance(stage.node.op, Fire)
+    def __init__(self, stage: Stage, images: int, target: Tensor | None, first_spikes: bool) -> None:
         self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
-        layout, op = stage.layout, stage.node.op
-        shape = (1, *layout.shape)
-        self._potential = layout.to_blocks(op.start.float().expand(shape).expand(images, *layout.shape))
-        self._counts = zeros(images * layout.size, np.float32)
-        found = _threshold(op.threshold.float().expand(shape), stage)
-        self.threshold, self.threshold_block, self.threshold_pixel = found
-        self.fan_out, self.fan_out_by_word = layout.fan_out(fan_out)
+        size = images * self.layout.size
+        self._potential = aligned(np.tile(stage.start, images))
+        self._counts = zeros(size, np.float32)
         self.words: Array = np.zeros(0, np.uint16)
         self._spikes: list[Array] = []
         self._synaptic_ops: list[Array] = []
         self._target = target
-        self._goal = None if target is None else aligned(layout.to_lanes(target).numpy())
-        self._fit_counts = zeros(0 if target is None else images * layout.size, np.int32)
+        self._goal = None if target is None else aligned(self.layout.to_lanes(target).numpy())
+        self._fit_counts = zeros(0 if target is None else size, np.int32)
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
-        self._first = np.zeros(images * layout.size, np.int32) if first_spikes else None
+        self._first = np.zeros(size, np.int32) if first_spikes else None
 
-    def fire(self, work: StageWork, lists: Lists, extra: Array, steps: int, first_step: int) -> None:
+    def fire(self, work: StageWork, lists: Lists, extra: Array, steps: int, first_step: int, each: Each) -> None:
         """Run the population over a chunk of steps; its spikes are then in `words`."""
-        layout, tables = self.layout, self.stage.tables
+        layout, thresholds = self.layout, self.stage.thresholds
         size = self.images * steps * layout.pixels * layout.words
         if len(self.words) != size:
             self.words = zeros(size, np.uint16)
-        if not self.stage.listed and not self.stage.computed:
-            kernels.fire_still(
-                work.base,
-                self._potential,
-                self._counts,
-                self.threshold,
-                self.threshold_block,
-                self.threshold_pixel,
-                self.words,
-                self.images,
-                layout.blocks,
-                layout.pixels,
-                layout.width,
-                steps,
-            )
+        neurons = Neurons(
+            self._potential, self._counts, thresholds.values, thresholds.block, thresholds.pixel, self.words
+        )
+        sizes = work.sizes(steps)
+
+        def still(part: int) -> None:
+            fire.fire_still(sizes, *work.blocks(part), neurons, work.base.values)
+
+        def listed(part: int) -> None:
+            fire.fire_listed(sizes, *work.blocks(part), neurons, work.base, extra, work.scratch[part], feed)
+
+        if self.stage.driven:
+            feed = work.feed(lists)
+            each(listed, work.parts)
         else:
-            sections = work.sections if work.listed else tables.sections[:0]
-            kernels.fire_listed(
-                self.images,
-                layout.blocks,
-                0,
-                layout.blocks,
-                layout.pixels,
-                layout.width,
-                steps,
-                work.total,
-                work.recent,
-                tables.places,
-                extra,
-                work.base,
-                work.base_image,
-                work.base_block,
-                work.base_pixel,
-                self._potential,
-                self._counts,
-                self.threshold,
-                self.threshold_block,
-                self.threshold_pixel,
-                self.words,
-                lists.entries,
-                lists.ranges,
-                lists.marks,
-                lists.mark_stride,
-                sections,
-                tables.factors,
-                tables.first,
-                tables.rows,
-                tables.shares,
-                tables.weights,
-                tables.block_size,
-                tables.diagonal,
-            )
+            each(still, work.parts)
         self._note(steps, first_step)
 
     def _note(self, steps: int, first_step: int) -> None:
-        layout = self.layout
+        layout, stage = self.layout, self.stage
         rows, neurons = self.images * steps, layout.size
         counted, operations = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
-        count = kernels.tally if self.fan_out_by_word else kernels.tally_each
-        count(self.words, rows, steps, layout.pixels * layout.words, self.fan_out, counted, operations)
+        count = measure.tally if stage.fan_out_by_word else measure.tally_each
+        count(self.words, rows, steps, layout.pixels * layout.words, stage.fan_out, counted, operations)
         self._spikes.append(counted)
         self._synaptic_ops.append(operations)
         if self._goal is not None:
             sums = np.zeros((steps, 2))
-            kernels.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
+            measure.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
             self._sums.append(np.column_stack([2 * sums[:, 0] + counted, sums[:, 1]]))
         if self._first is not None:
-            kernels.note_first(self.words, self.images, steps, neurons, first_step, self._first)
+            measure.note_first(self.words, self.images, steps, neurons, first_step, self._first)
 
     def as_floats(self, steps: int) -> Tensor:
         """The spikes of the current chunk as torch reads them, [images * steps, …], channels last in memory."""
         layout = self.layout
         rows = self.images * steps
         out = zeros(rows * layout.pixels * layout.channels, np.float32)
-        kernels.unpack(self.words, layout.pixels, layout.words, layout.channels, out)
+        measure.unpack(self.words, layout.words, layout.channels, out)
         last = torch.from_numpy(out).view(rows, *layout.shape[1:], layout.channels)
         return last.movedim(-1, 1)
 
@@ -148,19 +112,12 @@ class PopulationState:
     def first_spikes(self) -> Tensor | None:
         return None if self._first is None else self.layout.from_lanes(self._first)
 
-
-def _threshold(full: Tensor, stage: Stage) -> tuple[Array, int, int]:
-    """Thresholds lane by lane, and how far it is from one block's to the next and from one pixel's to the next.
-
-    Those that all pixels share are repeated over the 64 lanes that a kernel may read at once.
-    """
-    layout = stage.layout
-    flat = full.reshape(1, layout.channels, layout.pixels)
-    if bool((flat == flat[:, :, :1]).all()):
-        lanes = np.full(layout.lanes, np.inf, np.float32)
-        lanes[: layout.channels] = flat[0, :, 0].numpy()
-        return aligned(np.tile(lanes, 1 + -(-64 // layout.lanes))), layout.width, 0
-    return layout.to_blocks(full, float("inf")), layout.pixels * layout.width, layout.width
+    def keep(self, images: Sequence[int]) -> None:
+        """Go on with some of the images only; what the others did stays counted."""
+        chosen = list(images)
+        self._potential = aligned(self._potential.reshape(self.images, -1)[chosen])
+        self._counts = aligned(self._counts.reshape(self.images, -1)[chosen])
+        self.images = len(chosen)
 
 
 class RelayState:
@@ -176,7 +133,7 @@ class RelayState:
         """The spikes passed on over a chunk, [images * steps, …]."""
         pool, out = self.node.op, []
         assert isinstance(pool, MaxPool)
-        by_step = value.view(images, steps, *value.shape[1:])
+        by_step = value.reshape(images, steps, *value.shape[1:])
         for s in range(steps):
             now = by_step[:, s]
             self.accumulated = now.clone() if self.accumulated is None else self.accumulated + now
@@ -189,3 +146,8 @@ class RelayState:
 
     def synaptic_ops(self) -> Tensor:
         return torch.stack(self._synaptic_ops)
+
+    def keep(self, images: Sequence[int]) -> None:
+        """Go on with some of the images only."""
+        if self.accumulated is not None and self.largest is not None:
+            self.accumulated, self.largest = self.accumulated[list(images)], self.largest[list(images)]

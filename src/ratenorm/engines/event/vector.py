@@ -329,6 +329,20 @@ def list_word(typingctx, entries, at, table, word, first):
 
 
 @intrinsic
+def floats_of(typingctx, out, at, word):
+    """out[at : at + 16] = the bits of `word`, as 0.0 or 1.0."""
+    signature = types.void(out, types.uintp, types.uint16)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[2], ir.VectorType(ir.IntType(1), LANES))
+        into = _address(context, builder, sig.args[0], args[0], args[1], _VF)
+        builder.store(builder.uitofp(bits, _VF), into, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def ones(typingctx, word):
     """The number of set bits."""
     signature = types.int64(types.uint64)

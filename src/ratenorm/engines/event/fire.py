@@ -1,0 +1,152 @@
+"""Currents to spikes: Eq. 3 for a population over a chunk of steps.
+
+Spikes are words of 16 bits, [row, pixel, word] with row = image * steps + step. A population's state lies
+[image, block, pixel, lane]: channels are cut into blocks so that a block's weights stay in the second-level cache while
+all images and steps pass over them.
+"""
+# mypy: disable-error-code="call-arg, return-value, assignment, arg-type, var-annotated"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy import uintp
+
+from ratenorm.engines.event.arrays import Array
+from ratenorm.engines.event.compiled import compiled
+from ratenorm.engines.event.scatter import LANES, ZERO, Feed, scatter
+from ratenorm.engines.event.vector import add_row, fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
+
+
+class Sizes(NamedTuple):
+    """Of a population and of the chunk it is run over."""
+
+    images: int
+    steps: int
+    pixels: int
+    blocks: int
+    width: int
+
+
+class Neurons(NamedTuple):
+    """The state of a population; `_block` and `_pixel` are distances in the thresholds, 0 where all share them."""
+
+    potential: Array
+    counts: Array
+    threshold: Array
+    threshold_block: int
+    threshold_pixel: int
+    spikes: Array
+
+
+class Base(NamedTuple):
+    """The part of the current that no spike changes, and how far it is from one image, block, pixel to the next."""
+
+    values: Array
+    image: int
+    block: int
+    pixel: int
+
+
+class Scratch(NamedTuple):
+    """Room for the currents of a block, for its counts of a chunk (up to 255 steps), and where each pixel lies in both."""
+
+    total: Array
+    recent: Array
+    places: Array
+
+
+@compiled
+def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, current: Array) -> None:
+    """A population whose current does not change: all steps at once, [image, block, pixel, lane] in `current`."""
+    lanes, steps, blocks = uintp(sizes.width), uintp(sizes.steps), uintp(sizes.blocks)
+    size, words = uintp(sizes.pixels) * lanes, blocks * lanes // LANES
+    stride = uintp(sizes.pixels) * words
+    v, n, theta, spikes = neurons.potential, neurons.counts, neurons.threshold, neurons.spikes
+    fours = size // uintp(64) * uintp(64) if sizes.blocks == 1 and neurons.threshold_pixel == 0 else ZERO
+    for b in range(uintp(sizes.images)):
+        for k in range(uintp(block0), uintp(block1)):
+            state = (b * blocks + k) * size
+            at = ZERO
+            while at < size:
+                pixel = at // lanes
+                lane = at - pixel * lanes
+                word = b * steps * stride + pixel * words + (k * lanes + lane) // LANES
+                which = k * uintp(neurons.threshold_block) + lane + pixel * uintp(neurons.threshold_pixel)
+                here = state + at
+                if at < fours:
+                    fire_constant_4(v, n, here, current, here, theta, which, spikes, word, stride, steps)
+                    at += uintp(64)
+                elif lanes == uintp(32):
+                    fire_constant_2(v, n, here, current, here, theta, which, spikes, word, stride, steps)
+                    at += uintp(32)
+                else:
+                    fire_constant_1(v, n, here, current, here, theta, which, spikes, word, stride, steps)
+                    at += LANES
+
+
+@compiled
+def fire_listed(
+    sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: Base, extra: Array, scratch: Scratch, feed: Feed
+) -> None:
+    """A population driven by listed spikes, by currents computed elsewhere (`extra`, may be empty), and by `base`."""
+    total, places, lanes = scratch.total, scratch.places, uintp(sizes.width)
+    size = uintp(sizes.pixels) * lanes
+    for block in range(block0, block1):
+        for image in range(sizes.images):
+            state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
+            base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)
+            for step in range(sizes.steps):
+                row = image * sizes.steps + step
+                scatter(total, block, sizes.width, row, feed)
+                if len(extra) > 0:
+                    _add_extra(total, places, extra, row, block, sizes)
+                _fire_step(sizes, row, block, state, base0, neurons, base, scratch)
+            for p in range(uintp(sizes.pixels)):
+                for lane in range(lanes):
+                    neurons.counts[state + p * lanes + lane] += np.float32(scratch.recent[uintp(places[p]) + lane])
+                    scratch.recent[uintp(places[p]) + lane] = 0
+
+
+@compiled
+def _fire_step(
+    sizes: Sizes, row: int, block: int, state: uintp, base0: uintp, neurons: Neurons, base: Base, scratch: Scratch
+) -> None:
+    lanes, pixels = uintp(sizes.width), uintp(sizes.pixels)
+    groups = lanes // LANES
+    words = uintp(sizes.blocks) * groups
+    word0 = uintp(row) * pixels * words + uintp(block) * groups
+    theta0 = uintp(block) * uintp(neurons.threshold_block)
+    v, total, recent, places, spikes = neurons.potential, scratch.total, scratch.recent, scratch.places, neurons.spikes
+    for p in range(pixels):
+        here, there = state + p * lanes, uintp(places[p])
+        still, theta = base0 + p * uintp(base.pixel), theta0 + p * uintp(neurons.threshold_pixel)
+        for g in range(groups):
+            j = g * LANES
+            spikes[word0 + p * words + g] = fire_lanes(
+                v, recent, here + j, total, there + j, base.values, still + j, neurons.threshold, theta + j
+            )
+
+
+@compiled
+def _add_extra(total: Array, places: Array, extra: Array, row: int, block: int, sizes: Sizes) -> None:
+    lanes, pixels = uintp(sizes.width), uintp(sizes.pixels)
+    for p in range(pixels):
+        source = ((uintp(row) * pixels + p) * uintp(sizes.blocks) + uintp(block)) * lanes
+        add_row(total, uintp(places[p]), extra, source, lanes, np.float32(1.0))
+
+
+@compiled
+def gather_currents(sizes: Sizes, scratch: Scratch, feed: Feed, out: Array) -> None:
+    """The currents themselves, [row, block, pixel, lane]: for the output, which does not spike."""
+    lanes = uintp(sizes.width)
+    for block in range(sizes.blocks):
+        for row in range(sizes.images * sizes.steps):
+            scatter(scratch.total, block, sizes.width, row, feed)
+            out0 = uintp(row * sizes.blocks + block) * uintp(sizes.pixels) * lanes
+            for p in range(uintp(sizes.pixels)):
+                there = uintp(scratch.places[p])
+                for j in range(lanes):
+                    out[out0 + p * lanes + j] = scratch.total[there + j]
+                    scratch.total[there + j] = np.float32(0.0)

@@ -1,0 +1,131 @@
+"""Listed spikes to currents: each adds its rows of weights to the currents it reaches.
+
+Plain loops over flat arrays; `vector.py` holds the inner instructions. Numbers that index are unsigned: there is no
+wrap-around to check.
+"""
+# What numba makes of types and of intrinsics (whose first argument it supplies itself) is not what mypy reads:
+# mypy: disable-error-code="call-arg, return-value, assignment, arg-type, var-annotated"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy import uintp
+
+from ratenorm.engines.event.arrays import Array
+from ratenorm.engines.event.compiled import compiled
+from ratenorm.engines.event.vector import add_row, many_1x1, many_3x3, one_1x1, one_3x3
+
+ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
+
+
+class Feed(NamedTuple):
+    """The lists of a chunk and the tables of a stage, side by side (see lists.py and tables.py)."""
+
+    entries: Array
+    ranges: Array
+    marks: Array
+    mark_stride: int
+    sections: Array
+    factors: Array
+    first: Array
+    segments: Array
+    shares: Array
+    weights: Array
+    block_size: int
+    diagonal: Array
+
+
+@compiled
+def scatter(total: Array, block: int, width: int, row: int, feed: Feed) -> None:
+    """Add to `total` what the spikes listed for one row bring to one block of channels."""
+    count = len(feed.sections)
+    for k in range(count):
+        section = feed.sections[k]
+        begin, end = uintp(feed.ranges[row * count + k, 0]), uintp(feed.ranges[row * count + k, 1])
+        weight0 = uintp(section[2]) + uintp(block) * uintp(feed.block_size)
+        if section[0] == 1:
+            _own(total, block, width, begin, end, section, feed)
+        elif section[0] == 0:
+            _rows(total, width, begin, end, section, weight0, feed)
+        elif section[6] == 0:
+            _one_by_one(total, begin, end, section, weight0, feed)
+        else:
+            mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
+            _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
+
+
+@compiled
+def _one_by_one(total: Array, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed) -> None:
+    """Additions of one shape, spike by spike."""
+    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
+    entries, first, weights, factors = feed.entries, feed.first, feed.weights, feed.factors
+    if section[0] == 2:
+        for e in range(begin, end):
+            place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
+            one_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries[e])
+    else:
+        for e in range(begin, end):
+            place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
+            one_1x1(total, place, stride, weights, weight0, shift, factors, factor0, entries[e])
+
+
+@compiled
+def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
+    """Additions of one shape, all spikes of a pixel together; `marks` says where the list of each pixel ends."""
+    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
+    entries, first, weights, factors, marks = feed.entries, feed.first, feed.weights, feed.factors, feed.marks
+    if section[0] == 2:
+        for p in range(uintp(section[5])):
+            end = uintp(marks[mark0 + p])
+            if end != begin:
+                place = uintp(first[pixel0 + p])
+                many_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries, begin, end)
+            begin = end
+    else:
+        for p in range(uintp(section[5])):
+            end = uintp(marks[mark0 + p])
+            if end != begin:
+                place = uintp(first[pixel0 + p])
+                many_1x1(total, place, stride, weights, weight0, shift, factors, factor0, entries, begin, end)
+            begin = end
+
+
+@compiled
+def _rows(total: Array, width: int, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed) -> None:
+    """Additions of any shape: every spike reaches every channel, along the segments of its pixel."""
+    pixel0, row_size = uintp(section[1]), uintp(section[3]) * uintp(width)
+    shift, factor0 = uintp(section[8]), uintp(section[9])
+    first, segments = feed.first, feed.segments
+    for e in range(begin, end):
+        entry = uintp(feed.entries[e])
+        place = pixel0 + (entry >> LANES)
+        digit = (entry & LOW) >> shift
+        row0 = weight0 + ((entry & LOW) - (digit << shift)) * row_size
+        for g in range(uintp(first[place]), uintp(first[place + ONE])):
+            factor = feed.factors[factor0 + digit] * feed.shares[g]
+            row = row0 + uintp(segments[g, 1])
+            add_row(total, uintp(segments[g, 0]), feed.weights, row, uintp(segments[g, 2]), factor)
+
+
+@compiled
+def _own(total: Array, block: int, width: int, begin: uintp, end: uintp, section: Array, feed: Feed) -> None:
+    """Additions where every spike reaches its own channel only."""
+    pixel0, weight0, taps, lanes = uintp(section[1]), uintp(section[2]), uintp(section[3]), uintp(width)
+    channel0, shift, factor0 = uintp(block * width), uintp(section[8]), uintp(section[9])
+    first, segments = feed.first, feed.segments
+    for e in range(begin, end):
+        entry = uintp(feed.entries[e])
+        digit = (entry & LOW) >> shift
+        channel = (entry & LOW) - (digit << shift)
+        if channel < channel0 or channel >= channel0 + lanes:
+            continue
+        place = pixel0 + (entry >> LANES)
+        row0 = weight0 + channel * taps
+        for g in range(uintp(first[place]), uintp(first[place + ONE])):
+            into = uintp(segments[g, 0]) + channel - channel0
+            weight = row0 + uintp(segments[g, 1]) // lanes
+            factor = feed.factors[factor0 + digit] * feed.shares[g]
+            for j in range(uintp(segments[g, 2]) // lanes):
+                total[into + j * lanes] += np.float32(factor * feed.diagonal[weight + j])
