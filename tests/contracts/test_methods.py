@@ -428,3 +428,53 @@ def test_methods_share_one_lowering() -> None:
     with pytest.raises(ConversionError, match="no activation"):
         convert_graph(fold(lower(nn.Linear(3, 2), torch.rand(1, 3))[0]), Fixed(), None, 0.0, report)
     assert convert_graph(analog, Fixed(2.0), None, 0.0, report).scales["1"].threshold.item() == 2.0
+
+
+class Pooled(nn.Module):
+    """Max-pooling between populations, a negative scale on a skip, a concatenation: ways that few methods expect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 1), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a = nn.functional.max_pool2d(self.first(x).relu(), 2)
+        b = (self.second(a) - 0.5 * a).relu()
+        return self.last(torch.cat([a, b], 1).flatten(1))
+
+
+def pooled() -> nn.Module:
+    model = make_dyadic_(Pooled(), 5)
+    with torch.no_grad():
+        model.first.bias += 1.0
+        model.second.bias += 1.0
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("trained", "override")])
+def test_every_method_takes_pools_skips_and_concatenations(name: str) -> None:
+    method, x = METHODS[name], images()
+    conversion = convert(pooled(), method, example=x[:1], calibration=x)
+    assert len(conversion.scales) == 2
+    assert torch.isfinite(run(conversion.net, x)).all()
+    if name in ("max", "model"):
+        seen = convert(pooled(), MaxNorm(), example=x[:1], calibration=x).scales
+        assert all(conversion.scales[s].threshold >= seen[s].threshold for s in seen)
+
+
+def test_spike_norm_behind_max_pooling_sees_the_spikes_that_pass() -> None:
+    model, x = pooled(), images()
+    found = list(convert(model, SpikeNorm(steps=6), example=x[:1], calibration=x).scales.values())
+    with torch.no_grad():
+        current = model.first(x)
+        theta = current.amax()
+        v, total, before, largest = torch.zeros_like(current), torch.zeros_like(current), 0.0, 0.0
+        for _ in range(6):
+            v = v + current
+            s = (v >= theta).float()
+            v, total = v - theta * s, total + s * theta
+            now = nn.functional.max_pool2d(total, 2)
+            passed, before = now - before, now
+            largest = max(largest, float((model.second(passed) - 0.5 * passed).amax()))
+    assert found[0].threshold.item() == theta
+    assert found[1].threshold.item() == largest
