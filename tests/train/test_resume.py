@@ -148,13 +148,16 @@ def test_stopping_without_a_folder_says_that_nothing_was_saved(monkeypatch: pyte
 
 
 def test_a_second_signal_is_obeyed_and_the_handlers_come_back() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.received == signal.SIGINT
-        with pytest.raises(KeyboardInterrupt):
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts without it
+    try:
+        with Interrupts() as interrupts:
             signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+            assert interrupts.received == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, found)
 
 
 # -- what stops a training -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ratenorm.data import Batches
 from ratenorm.errors import DataError, TrainingError, UsageError
 from ratenorm.train.config import Stage1, Stage2, learning_rate
 from ratenorm.train.loop import accuracy, evaluating
-from ratenorm.train.stage1 import hold_out, start_from_relu_, train_accuracy
+from ratenorm.train.stage1 import _AccuracyStage, hold_out, start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
 
@@ -37,6 +37,19 @@ def test_stage_1_learns_and_leaves_the_network_ready(ema: float) -> None:
     assert [e["epoch"] for e in outcome.history] == list(range(1, 9))
     assert outcome.history[-1]["loss"] < outcome.history[0]["loss"]
     assert outcome.history[-1]["eta_seconds"] == 0.0
+
+
+def test_the_average_follows_closely_at_first_and_becomes_the_result() -> None:
+    model, config = rate_net(), Stage1(epochs=1, batch_size=20, lr=0.05, holdout=0, ema=0.25)
+    stage = _AccuracyStage(model, Batches(image_set(60), 20), None, config)
+    average = state_of(model)["0.weight"]
+    for step, (images, labels) in enumerate(stage.batches):
+        stage.step(images, labels, step)
+        decay = min(0.25, (step + 1) / (step + 10))
+        average = decay * average + (1 - decay) * state_of(model)["0.weight"]
+    assert not torch.allclose(average, state_of(model)["0.weight"])
+    stage.finish()
+    torch.testing.assert_close(state_of(model)["0.weight"], average)
 
 
 def test_stage_1_starts_at_p_one_whatever_was_before() -> None:
