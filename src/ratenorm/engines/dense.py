@@ -9,7 +9,7 @@ not on T. What no spike can reach (the first layer under constant coding) is com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -65,7 +65,7 @@ class DenseSimulation:
         self.net = net
         self.x = x.to(net.device)
         self.coding: Coding = Constant() if coding is None else coding
-        self.first_image = first_image
+        self.images = list(range(first_image, first_image + len(x)))  # their numbers, for random codings
         self.step = 0
         self.total: Tensor | None = None  # [B, classes] summed output
         self.logits: list[Tensor] = []
@@ -114,7 +114,7 @@ class DenseSimulation:
             elif isinstance(node.op, MaxPool):
                 value = self._relay(self.relays[node.name], node.op, self._value(node.inputs[0], values, steps), steps)
             elif isinstance(node.op, Input):
-                value = torch.cat([self.coding.encode(self.x, self.step + s, self.first_image) for s in range(steps)])
+                value = torch.cat([encode(self.coding, self.x, self.step + s, self.images) for s in range(steps)])
             else:
                 value = node.op(*(self._value(i, values, steps) for i in node.inputs))
             values[node.name] = value
@@ -173,6 +173,20 @@ class DenseSimulation:
             out.append(passed)
         return out[0] if steps == 1 else torch.cat(out)
 
+    def keep(self, images: Sequence[int]) -> None:
+        """Go on with some of the images only, in their order; what the others did stays counted."""
+        chosen = torch.as_tensor(images, device=self.x.device)
+        self.x, self.images = self.x[chosen], [self.images[i] for i in images]
+        self.total = None if self.total is None else self.total[chosen]
+        for pop in self.populations.values():
+            pop.potential, pop.counts = pop.potential[chosen], pop.counts[chosen]
+            pop.target = None if pop.target is None else pop.target[chosen]
+            pop.first_spike = None if pop.first_spike is None else pop.first_spike[chosen]
+        for relay in self.relays.values():
+            if relay.accumulated is not None and relay.largest is not None:
+                relay.accumulated, relay.largest = relay.accumulated[chosen], relay.largest[chosen]
+        self.still = self._static_values()
+
     def result(self) -> SimResult:
         """What happened so far."""
         layers = tuple(
@@ -197,6 +211,13 @@ def _fit(pop: _Population) -> Fit | None:
         return None
     rates = pop.target.double()
     return Fit(torch.stack(pop.error), float(rates.sum()), float(rates.square().sum()))
+
+
+def encode(coding: Coding, x: Tensor, step: int, images: Sequence[int]) -> Tensor:
+    """The input at a step; `images` are the numbers of the images, in ascending order."""
+    if images[-1] - images[0] == len(images) - 1:
+        return coding.encode(x, step, images[0])
+    return torch.cat([coding.encode(one, step, n) for one, n in zip(x.split(1), images, strict=True)])
 
 
 def chunks(steps: int, size: int) -> Iterator[int]:

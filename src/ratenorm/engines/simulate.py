@@ -11,7 +11,7 @@ from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import DenseSimulation, chunks
 from ratenorm.engines.event import available
 from ratenorm.engines.result import SimResult
-from ratenorm.errors import SimulationError, UsageError
+from ratenorm.errors import DataError, SimulationError, UsageError
 from ratenorm.graph.net import SpikingNet
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def start(
     """A simulation before its first step, on the engine asked for, or on the dense one where that cannot run."""
     if engine not in ENGINES:
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
+    if len(x) == 0:
+        raise DataError("Simulating: there is no image in the batch. Give at least one.")
     reason = None if engine == "dense" else available.unfit(net, x)
     if reason is not None and engine == "event":
         raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")
@@ -72,8 +74,9 @@ def start(
         if missing is None:
             from ratenorm.engines.event.simulation import EventSimulation  # imports numba
 
-            return EventSimulation(net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image,
-                                   choose=engine == "auto")
+            return EventSimulation(
+                net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, choose=engine == "auto"
+            )
         available.warn_once(missing)
     return DenseSimulation(net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
 

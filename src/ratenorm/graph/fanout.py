@@ -17,7 +17,7 @@ from ratenorm.graph.ops import Fire, Input, MaxPool
 
 
 @torch.inference_mode(mode=False)
-@torch.enable_grad()  # the count is a gradient: it must not come out as zero where the caller has switched gradients off
+@torch.enable_grad()  # the count is a gradient: a caller who switched gradients off must not get zeros
 def count_paths(net: SpikingNet) -> Mapping[str, Tensor]:
     """For each population and max-pool, the paths from each of its neurons: float64, the shape of the population."""
     sources: dict[str, Tensor] = {}

@@ -12,11 +12,16 @@ from torch import Tensor
 from ratenorm.graph.net import SpikingNet
 
 
+def load() -> None:
+    """Import the engine, and numba with it."""
+    importlib.import_module("ratenorm.engines.event.simulation")
+
+
 @cache
 def missing() -> str | None:
     """Why the kernels cannot be loaded, or None. Found out once, and said once."""
     try:
-        importlib.import_module("ratenorm.engines.event.simulation")
+        load()
     except Exception as error:  # numba raises what its parts raise: a missing module, a wrong NumPy, no memory
         said = (str(error).splitlines() or [""])[0]
         return f"numba cannot be used here ({type(error).__name__}: {said})"

@@ -50,7 +50,7 @@ class Base(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for the currents of a block, for its counts of a chunk (up to 255 steps), and where each pixel lies in both."""
+    """Room for the currents of a block and its counts of a chunk (up to 255 steps); where each pixel lies in both."""
 
     total: Array
     recent: Array

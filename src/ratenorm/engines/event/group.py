@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding
-from ratenorm.engines.dense import analog_rates, chunks
+from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
 from ratenorm.engines.event.lists import Lists
 from ratenorm.engines.event.plan import Plan
@@ -120,10 +120,6 @@ class Group:
         if isinstance(node.op, MaxPool):
             return self.relays[node.name].run(values.full(node.inputs[0]), len(self.x), steps)
         assert isinstance(node.op, Input)
-        return torch.stack([self._coded(self.step + s) for s in range(steps)], 1).flatten(0, 1)
-
-    def _coded(self, step: int) -> Tensor:
-        first, encode = self.numbers[0], self.settings.coding.encode
-        if self.numbers[-1] - first == len(self.numbers) - 1:
-            return encode(self.x, step, first)
-        return torch.cat([encode(one, step, n) for one, n in zip(self.x.split(1), self.numbers, strict=True)])
+        coding = self.settings.coding
+        coded = [encode(coding, self.x, self.step + s, self.numbers) for s in range(steps)]
+        return torch.stack(coded, 1).flatten(0, 1)

@@ -1,0 +1,131 @@
+"""What the event engine does beyond being equal: threads, choices, memory, real weights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from random_graphs import random_images, random_net
+from torch import nn
+
+from builders import tiny_conversion
+from ratenorm.convert.convert import convert
+from ratenorm.convert.thresholds import MaxNorm
+from ratenorm.engines.event import work
+from ratenorm.engines.event.simulation import EventSimulation
+from ratenorm.engines.simulate import simulate, stream
+from ratenorm.graph.net import SpikingNet
+
+
+@pytest.fixture
+def _two_threads() -> object:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def real_net(seed: int = 0) -> tuple[SpikingNet, torch.Tensor]:
+    """Two blocks of channels, a pool, a linear layer; weights that are not dyadic."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(3, 40, 3, padding=1), nn.ReLU(), nn.Conv2d(40, 36, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Conv2d(36, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(72, 5),
+    ).eval()  # fmt: skip
+    x = torch.rand(9, 3, 10, 10)
+    return convert(model, MaxNorm(), example=x[:1], calibration=x).net, x
+
+
+@pytest.mark.parametrize("images", [1, 2, 9])
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_change_nothing(images: int) -> None:
+    net, x = real_net()
+    simulation = EventSimulation(net, x[:images])
+    assert simulation.threads == 2
+    simulation.advance(40)
+    torch.set_num_threads(1)
+    alone = EventSimulation(net, x[:images])
+    alone.advance(40)
+    a, b = simulation.result(), alone.result()
+    assert torch.equal(a.logits, b.logits)
+    assert all(torch.equal(p.counts, q.counts) for p, q in zip(a.layers, b.layers, strict=True))
+
+
+def test_real_weights_give_the_same_counts() -> None:
+    net, x = real_net()
+    dense, event = simulate(net, x, 64, engine="dense"), simulate(net, x, 64, engine="event")
+    spikes = sum(float(layer.counts.sum()) for layer in dense.layers)
+    wrong = sum(float((a.counts - b.counts).abs().sum()) for a, b in zip(dense.layers, event.layers, strict=True))
+    assert spikes > 1e4
+    assert wrong <= spikes * 1e-5
+    torch.testing.assert_close(
+        event.logits[-1], dense.logits[-1], rtol=1e-3, atol=1e-3 * float(dense.logits.abs().max())
+    )
+
+
+def test_auto_convolves_where_spikes_are_many_and_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = real_net()
+    events = EventSimulation(net, x, choose=False)
+    events.advance(4)
+    assert set(events.choices.values()) == {0.0}
+    monkeypatch.setattr(work, "ENTRY", 1e9)
+    dense = EventSimulation(net, x)
+    dense.advance(4)
+    assert [share for share in dense.choices.values() if share] == [1.0] * 3  # all but the first population
+    assert dense.result().engine == "auto"
+    assert events.result().engine == "event"
+
+
+def test_steps_may_be_taken_in_any_portions() -> None:
+    net = random_net(3)
+    x = random_images(net, 2, 3)
+    whole = simulate(net, x, 45, engine="event")
+    parts = EventSimulation(net, x, choose=False)
+    for steps in (1, 33, 2, 9):
+        parts.advance(steps)
+    assert torch.equal(parts.result().logits, whole.logits)
+    assert torch.equal(parts.result().layers[0].counts, whole.layers[0].counts)
+    assert torch.equal(torch.stack(list(stream(net, x, 45, engine="event"))), whole.logits)
+
+
+def test_lists_grow_where_every_neuron_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ratenorm.engines.event import lists
+
+    monkeypatch.setattr(lists, "_FIRST_SIZE", 1)
+    net, x = real_net()
+    assert torch.equal(
+        simulate(net, x * 100, 5, engine="event").logits, simulate(net, x * 100, 5, engine="event").logits
+    )
+    dense, event = simulate(net, x * 100, 5, engine="dense"), simulate(net, x * 100, 5, engine="event")
+    assert torch.equal(dense.layers[0].counts, event.layers[0].counts)
+
+
+MEMORY = """
+import resource, sys, torch
+sys.path[:0] = {paths!r}
+torch.set_num_threads(1)
+from test_simulation import real_net
+from ratenorm.engines.simulate import simulate
+net, x = real_net()
+x = x.repeat(8, 1, 1, 1)
+simulate(net, x, 40, engine="event")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+simulate(net, x, 640, engine="event")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / before)
+"""
+
+
+def test_memory_does_not_grow_with_the_steps() -> None:
+    program = MEMORY.format(paths=[p for p in sys.path if p])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1.05
+
+
+def test_a_tiny_network_of_the_paper_runs() -> None:
+    conversion, x = tiny_conversion(v0=0.5)
+    result = simulate(conversion.net, x, 16)
+    assert result.engine == "auto"
+    assert "on the auto engine" in str(result)
