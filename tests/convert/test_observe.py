@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from builders import tiny_mlp
+from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import ChannelMaximum, ExactPercentile, Maximum, observe
 from ratenorm.errors import CalibrationError
@@ -71,7 +72,7 @@ def test_activations_that_overflow_are_named() -> None:
         model[0].weight.fill_(1e30)
     graph, _ = lower(model, torch.rand(1, 6))
     with pytest.raises(CalibrationError, match="activations at '3' are NaN or infinite"):
-        observe(graph, [torch.rand(2, 6)], lambda _: Maximum())
+        observe(graph, Calibration(torch.rand(2, 6)), lambda _: Maximum())
 
 
 def test_values_are_seen_in_units_of_the_pre_activation() -> None:
@@ -83,4 +84,4 @@ def test_values_are_seen_in_units_of_the_pre_activation() -> None:
         layer.running_max.fill_(2.0)
         graph, _ = lower(nn.Sequential(layer).eval(), torch.rand(1, 3))
         data: list[Tensor] = [torch.tensor([[0.5, 1.5, -1.0]])]
-        assert observe(graph, data, lambda _: Maximum())["0"].item() == pytest.approx(1.5)
+        assert observe(graph, Calibration(data), lambda _: Maximum())["0"].item() == pytest.approx(1.5)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratenorm import distributed
 from ratenorm.errors import CalibrationError
 
 
@@ -16,10 +17,12 @@ class Calibration:
     """Unlabelled images as a list of batches. Accepts a tensor, or any iterable of tensors or (tensor, label) pairs.
 
     The images are kept (not copied): methods may pass over them more than once, and exact percentiles need their
-    number.
+    number. With `shared`, several processes (torchrun) each hold a part of the images, and every method gives all of
+    them what one process with all the images would find.
     """
 
-    def __init__(self, images: Tensor | Iterable[Any], batch_size: int = 100) -> None:
+    def __init__(self, images: Tensor | Iterable[Any], batch_size: int = 100, *, shared: bool = False) -> None:
+        self.shared = shared and distributed.world().size > 1
         if isinstance(images, Tensor):
             images = images.split(batch_size) if images.ndim else [images]
         found = [self._images(i, item) for i, item in enumerate(images)]
@@ -53,14 +56,23 @@ class Calibration:
         return iter(self.batches)
 
     def __len__(self) -> int:
-        """The number of images."""
-        return sum(len(b) for b in self.batches)
+        """The number of images, of all processes where they share them."""
+        own = sum(len(b) for b in self.batches)
+        return int(distributed.total(torch.tensor(own))) if self.shared else own
 
     def in_own_order(self) -> Tensor:
         """All images, sorted by a hash of their content: neighbours are unrelated, and how they came is forgotten."""
         images = torch.cat(self.batches)
+        if self.shared:
+            images = distributed.gathered(images.flatten()).view(-1, *images.shape[1:])
         keys = [hashlib.sha256(image.contiguous().cpu().numpy().tobytes()).digest() for image in images]
         return images[sorted(range(len(images)), key=keys.__getitem__)]
+
+    def pixel_range(self) -> tuple[float, float]:
+        """The smallest and the largest value of the images."""
+        ends = torch.stack([torch.stack([-batch.amin(), batch.amax()]) for batch in self.batches]).amax(0)
+        low, high = (distributed.largest(ends) if self.shared else ends).tolist()
+        return -low, high
 
     def fit(self, input_shape: tuple[int, ...]) -> None:
         """Refuse images that do not fit the network."""

@@ -6,12 +6,14 @@ statistic of u is a threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ratenorm import distributed
+from ratenorm.convert.calibration import Calibration
 from ratenorm.errors import CalibrationError
 from ratenorm.graph.net import Graph, Node, run
 from ratenorm.graph.ops import Activation
@@ -21,6 +23,9 @@ class Statistic(Protocol):
     """Takes in values batch by batch; `value` is the answer at the end."""
 
     def update(self, u: Tensor) -> None: ...
+
+    def join_(self) -> None:
+        """Take in what the other processes have seen."""
 
     def value(self) -> Tensor: ...
 
@@ -33,6 +38,9 @@ class Maximum:
 
     def update(self, u: Tensor) -> None:
         self.largest = torch.maximum(self.largest, u.amax().reshape(1))
+
+    def join_(self) -> None:
+        self.largest = distributed.largest(self.largest)
 
     def value(self) -> Tensor:
         return self.largest
@@ -49,6 +57,10 @@ class ChannelMaximum:
         found = u.amax(over).reshape(-1, *[1] * (u.ndim - 2))
         self.largest = found if self.largest is None else torch.maximum(self.largest, found)
 
+    def join_(self) -> None:
+        assert self.largest is not None
+        self.largest = distributed.largest(self.largest)
+
     def value(self) -> Tensor:
         assert self.largest is not None
         return self.largest
@@ -57,9 +69,8 @@ class ChannelMaximum:
 class ExactPercentile:
     """The percentile of `total` values, interpolated linearly between the two nearest ranks as numpy does. Exact.
 
-    Only the upper tail can matter, and how long it is follows from the number of values, which is known beforehand:
-    so the
-    largest k values are kept, and nothing else. The order in which values arrive cannot change them. Memory is that
+    Only the upper tail can matter, and how long it is follows from the number of values, which is known beforehand: so
+    the largest k values are kept, and nothing else. The order in which values arrive cannot change them. Memory is that
     of the tail, 0.1 % of the values for the 99.9th percentile.
     """
 
@@ -93,6 +104,12 @@ class ExactPercentile:
         if values.numel() == self.keep:
             self.floor = float(values.min())
 
+    def join_(self) -> None:
+        self._shrink()
+        self.pending = [distributed.gathered(self.tail)]  # the largest of all are among the largest of each
+        self.tail = torch.empty(0)
+        self.seen = int(distributed.total(torch.tensor(self.seen)))
+
     def value(self) -> Tensor:
         assert self.seen == self.total, f"percentile of {self.total} values was given {self.seen}"
         self._shrink()
@@ -107,8 +124,8 @@ def sites(graph: Graph) -> tuple[Node, ...]:
 
 
 @torch.no_grad()
-def observe(graph: Graph, batches: Iterable[Tensor], make: Callable[[Node], Statistic]) -> dict[str, Tensor]:
-    """One statistic for each site, over all batches."""
+def observe(graph: Graph, calibration: Calibration, make: Callable[[Node], Statistic]) -> dict[str, Tensor]:
+    """One statistic for each site, over all calibration images."""
     found = {node.name: make(node) for node in sites(graph)}
 
     def look(node: Node, value: Tensor) -> Tensor:
@@ -128,6 +145,9 @@ def observe(graph: Graph, batches: Iterable[Tensor], make: Callable[[Node], Stat
             found[node.name].update(u)
         return value
 
-    for batch in batches:
+    for batch in calibration:
         run(graph, batch, look)
+    if calibration.shared:
+        for statistic in found.values():
+            statistic.join_()
     return {name: statistic.value() for name, statistic in found.items()}

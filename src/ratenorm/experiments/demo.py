@@ -34,8 +34,13 @@ from ratenorm.train.config import Stage1, Stage2
 DEMO_TRAINING = TrainConfig(
     model="cnn7",
     data=DataConfig("mnist"),
-    stage1=Stage1(epochs=4, lr=0.1, batch_size=128, augment=Augment(shift=1), ema=0.99),
-    stage2=Stage2(lam=0.025, images=20_000),
+    stage1=Stage1(
+        epochs=4,
+        lr=0.1,
+        batch_size=128,
+        augment=Augment(shift=1),
+    ),
+    stage2=Stage2(lam=0.03, images=20_000),
 )
 
 
@@ -72,7 +77,7 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
             save(net, folder / f"{label.replace(' ', '').replace('=', '')}-v{v0:g}.safetensors", about)
 
             def one(name: str = name, net: SpikingNet = net, v0: float = v0) -> dict[str, Any]:
-                result = watched_evaluation(name, net, chosen, spec, config.steps, config.engine)
+                result = watched_evaluation(name, net, chosen, spec, config.steps, config.engine, batch_size=200)
                 return run_entry(name, spec.model, net, Trained(), v0, result)
 
             runs.append(remembered(folder, name, one))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ratenorm.convert.convert import Conversion
+    from ratenorm.distributed import World
     from ratenorm.experiments.training import DataConfig
     from ratenorm.export.network import NetworkSpec
 
@@ -48,35 +49,43 @@ class Convert:
     """replace the file if it is there"""
 
     def run(self) -> None:
-        import torch
-
-        from ratenorm.convert.convert import convert
-        from ratenorm.convert.thresholds import parse
+        from ratenorm.distributed import joined
         from ratenorm.errors import UsageError
-        from ratenorm.experiments.calibration import calibration_images
         from ratenorm.export.network import load_network
         from ratenorm.export.spiking import save
 
         if self.out.exists() and not self.overwrite:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
         model, spec = load_network(self.network)
+        with joined() as here:  # under torchrun each process calibrates on its part of the images
+            conversion = self._convert(model, spec, here)
+            if here.writer:
+                about = {"spec": spec.to_json(), "method": conversion.method.to_json(), "v0": conversion.v0}
+                save(conversion.net, self.out, about)
+                print(conversion.report)
+                print(
+                    f"\n{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
+                    f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
+                )
+
+    def _convert(self, model: nn.Module, spec: NetworkSpec, here: World) -> Conversion:
+        import torch
+
+        from ratenorm.convert.calibration import Calibration
+        from ratenorm.convert.convert import convert
+        from ratenorm.convert.thresholds import parse
+        from ratenorm.experiments.calibration import calibration_images
+
         example = torch.zeros(1, *spec.input_shape)
         name = self.data or spec.dataset  # looked for only where images are needed
         if self.max_loss is not None:
-            conversion = self._sweep(model, spec, example, data_config(name, self.root))
-        else:
-            method = parse(self.method)
-            images = None
-            if method.needs_data:
-                images = calibration_images(data_config(name, self.root), spec, self.images)
-            conversion = convert(model, method, example=example, calibration=images, v0=self.v0, max_pool=self.max_pool)
-        about = {"spec": spec.to_json(), "method": conversion.method.to_json(), "v0": conversion.v0}
-        save(conversion.net, self.out, about)
-        print(conversion.report)
-        print(
-            f"\n{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
-            f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
-        )
+            return self._sweep(model, spec, example, data_config(name, self.root))
+        method = parse(self.method)
+        images = None
+        if method.needs_data:
+            chosen = calibration_images(data_config(name, self.root), spec, self.images)
+            images = Calibration(chosen[here.rank :: here.size], shared=True)
+        return convert(model, method, example=example, calibration=images, v0=self.v0, max_pool=self.max_pool)
 
     def _sweep(self, model: nn.Module, spec: NetworkSpec, example: Tensor, data: DataConfig) -> Conversion:
         from ratenorm.convert.calibration import Calibration

@@ -42,8 +42,7 @@ class ModelNorm(Method):
     def _range(self, calibration: Calibration | None) -> tuple[float, float]:
         if self.low is not None and self.high is not None:
             return self.low, self.high
-        batches = list(self.data(calibration))
-        low, high = min(float(b.min()) for b in batches), max(float(b.max()) for b in batches)
+        low, high = self.data(calibration).pixel_range()
         return low if self.low is None else self.low, high if self.high is None else self.high
 
     @torch.no_grad()
