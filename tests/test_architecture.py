@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributed": set(),
     "files": set(),
     "runs": {"files"},
-    "convert": {"core", "graph"},
+    "convert": {"core", "graph", "distributed"},
     "engines": {"core", "graph", "distributed"},
     "train": {"core", "data", "models", "files", "runs", "distributed", "_version"},
     "export": {"graph", "models", "core", "data", "files", "_version"},

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from builders import tiny_mlp
 from ratenorm.convert.calibration import Calibration
@@ -83,5 +83,5 @@ def test_values_are_seen_in_units_of_the_pre_activation() -> None:
         layer = RateNorm(output=output)
         layer.running_max.fill_(2.0)
         graph, _ = lower(nn.Sequential(layer).eval(), torch.rand(1, 3))
-        data: list[Tensor] = [torch.tensor([[0.5, 1.5, -1.0]])]
+        data = Calibration(torch.tensor([[0.5, 1.5, -1.0]]))
         assert observe(graph, Calibration(data), lambda _: Maximum())["0"].item() == pytest.approx(1.5)
