@@ -20,7 +20,9 @@ def zeros(count: int, dtype: Any) -> Array:
 
 
 def aligned(values: Array) -> Array:
-    """A flat copy that starts on a cache line."""
+    """The values flat and starting on a cache line; a copy where they are not."""
+    if values.flags.c_contiguous and values.ctypes.data % _LINE == 0:
+        return values.reshape(-1)
     out = zeros(values.size, values.dtype)
     out[:] = values.reshape(-1)
     return out

@@ -12,8 +12,8 @@ from torch import Tensor
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
-from ratenorm.engines.event.lists import Lists
 from ratenorm.engines.event.plan import Plan
+from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.state import PopulationState, RelayState
 from ratenorm.engines.event.work import StageWork
 from ratenorm.graph.net import Node, SpikingNet
@@ -42,7 +42,6 @@ class Group:
         self.step = 0
         self.total: Tensor | None = None
         self.logits: list[Tensor] = []
-        self.lists = Lists()
         targets = analog_rates(net, x) if settings.fit else {}
         self.populations = [
             PopulationState(stage, len(x), targets.get(stage.name), settings.first_spikes)
@@ -78,11 +77,11 @@ class Group:
             self.total = self.total[list(images)]
         self._take(self.x[list(images)], [self.numbers[i] for i in images])
 
-    def advance(self, steps: int, chunk: int, helpers: Executor | None = None) -> Tensor:
+    def advance(self, steps: int, chunk: int, room: Room, helpers: Executor | None = None) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""
-        return torch.cat([self._chunk(size, helpers) for size in chunks(steps, chunk)])
+        return torch.cat([self._chunk(size, room, helpers) for size in chunks(steps, chunk)])
 
-    def _chunk(self, steps: int, helpers: Executor | None) -> Tensor:
+    def _chunk(self, steps: int, room: Room, helpers: Executor | None) -> Tensor:
         def each(function: Callable[[int], None], count: int) -> None:
             if helpers is None or count == 1:
                 for part in range(count):
@@ -93,11 +92,11 @@ class Group:
         values = ChunkValues(self.settings.net, self.still, steps, lambda node: self._source(node, values, steps))
         out: Tensor | None = None
         for work in self.works:
-            extra = work.prepare(self.lists, self.by_name, values, steps, self.settings.choose)
+            extra = work.prepare(room, self.by_name, values, steps, self.settings.choose)
             if work.stage.fires:
-                self.by_name[work.stage.name].fire(work, self.lists, extra, steps, self.step, each)
+                self.by_name[work.stage.name].fire(work, room, extra, steps, self.step, each)
             else:
-                out = work.currents(self.lists, extra, steps)
+                out = work.currents(room, extra, steps)
         for name in self.relays:
             values.full(name)  # a relay that nothing reads still counts
         if out is None:

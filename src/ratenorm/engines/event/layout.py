@@ -65,7 +65,9 @@ class Layout:
     def to_lanes(self, value: Tensor, fill: float = 0.0) -> Tensor:
         """[N, C, …] as [N, P, lanes]."""
         last = value.reshape(len(value), self.channels, self.pixels).transpose(1, 2)
-        return F.pad(last, (0, self.lanes - self.channels), value=fill).contiguous()
+        if self.lanes > self.channels:
+            last = F.pad(last, (0, self.lanes - self.channels), value=fill)
+        return last.contiguous()
 
     def to_blocks(self, value: Tensor, fill: float = 0.0) -> Array:
         """[N, C, …] as flat [N, block, P, lane]."""

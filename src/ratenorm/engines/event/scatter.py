@@ -21,7 +21,7 @@ ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
 
 
 class Feed(NamedTuple):
-    """The lists of a chunk and the tables of a stage, side by side (see lists.py and tables.py)."""
+    """The lists of a chunk and the tables of a stage, side by side (see room.py and tables.py)."""
 
     entries: Array
     ranges: Array

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from queue import SimpleQueue
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
+from ratenorm.engines.event.room import Room
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import SpikingNet, check_input
 
@@ -46,6 +48,9 @@ class EventSimulation:
         chosen: Coding = Constant() if coding is None else coding
         made = plan(net, isinstance(chosen, Constant))
         settings = Settings(net, made, chosen, fit, first_spikes, choose, parts)
+        self.rooms: SimpleQueue[Room] = SimpleQueue()  # one for each thread
+        for _ in range(self.threads):
+            self.rooms.put(Room())
         self.groups = [Group(settings, x[start : start + size], first_image + start) for start in starts]
 
     def _images_together(self) -> int:
@@ -57,12 +62,19 @@ class EventSimulation:
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
         if self.threads == 1:
-            return torch.cat([group.advance(steps, CHUNK) for group in self.groups], 1)
+            return torch.cat([self._advance(group, steps) for group in self.groups], 1)
         with ThreadPoolExecutor(self.threads) as pool:
             if len(self.groups) == 1:
-                return self.groups[0].advance(steps, CHUNK, pool)
-            done = pool.map(lambda group: group.advance(steps, CHUNK), self.groups)
-            return torch.cat(list(done), 1)
+                return self._advance(self.groups[0], steps, pool)
+            return torch.cat(list(pool.map(lambda group: self._advance(group, steps), self.groups)), 1)
+
+    @torch.no_grad()  # gradients are switched on in every new thread
+    def _advance(self, group: Group, steps: int, helpers: Executor | None = None) -> Tensor:
+        room = self.rooms.get()
+        try:
+            return group.advance(steps, CHUNK, room, helpers)
+        finally:
+            self.rooms.put(room)
 
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only, in their order; what the others did stays counted."""

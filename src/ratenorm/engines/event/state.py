@@ -11,8 +11,8 @@ from torch import Tensor
 from ratenorm.engines.event import fire, measure
 from ratenorm.engines.event.arrays import Array, aligned, zeros
 from ratenorm.engines.event.fire import Neurons
-from ratenorm.engines.event.lists import Lists
 from ratenorm.engines.event.plan import Stage
+from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.work import StageWork
 from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
@@ -38,12 +38,11 @@ class PopulationState:
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
         self._first = np.zeros(size, np.int32) if first_spikes else None
 
-    def fire(self, work: StageWork, lists: Lists, extra: Array, steps: int, first_step: int, each: Each) -> None:
+    def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, each: Each) -> None:
         """Run the population over a chunk of steps; its spikes are then in `words`."""
         layout, thresholds = self.layout, self.stage.thresholds
         size = self.images * steps * layout.pixels * layout.words
-        if len(self.words) != size:
-            self.words = zeros(size, np.uint16)
+        self.words = room.spikes(self.name, size)
         neurons = Neurons(
             self._potential, self._counts, thresholds.values, thresholds.block, thresholds.pixel, self.words
         )
@@ -56,7 +55,7 @@ class PopulationState:
             fire.fire_listed(sizes, *work.blocks(part), neurons, work.base, extra, work.scratch[part], feed)
 
         if self.stage.driven:
-            feed = work.feed(lists)
+            feed = work.feed(room)
             each(listed, work.parts)
         else:
             each(still, work.parts)

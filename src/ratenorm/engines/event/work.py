@@ -12,8 +12,8 @@ from ratenorm.engines.event import fire
 from ratenorm.engines.event.affine import ChunkValues
 from ratenorm.engines.event.arrays import Array, aligned, zeros
 from ratenorm.engines.event.fire import Base, Scratch, Sizes
-from ratenorm.engines.event.lists import Lists
 from ratenorm.engines.event.plan import Stage
+from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.scatter import Feed
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ class StageWork:
         layout = self.stage.layout
         return Sizes(self.images, steps, layout.pixels, layout.blocks, layout.width)
 
-    def feed(self, lists: Lists) -> Feed:
+    def feed(self, room: Room) -> Feed:
         t = self.stage.tables
-        listed = (lists.entries, lists.ranges, lists.marks, lists.mark_stride, self.sections)
+        listed = (room.entries, room.ranges, room.marks, room.mark_stride, self.sections)
         return Feed(*listed, t.factors, t.first, t.rows, t.shares, t.weights, t.block_size, t.diagonal)
 
     def prepare(
         self,
-        lists: Lists,
+        room: Room,
         populations: Mapping[str, PopulationState],
         values: ChunkValues,
         steps: int,
@@ -70,12 +70,12 @@ class StageWork:
         rows, stage = self.images * steps, self.stage
         tables, cost = stage.tables, 0.0
         count = len(stage.listed)
-        lists.begin(rows, count, tables.marks)
+        room.begin(rows, count, tables.marks)
         self.sections = tables.sections.copy()
         self.rows += rows
         for k, (_, route) in enumerate(stage.listed):
             source = populations[route.source]
-            found = lists.add(source.words, source.layout, rows, route, k, count, int(tables.sections[k, 7]))
+            found = room.add(source.words, source.layout, rows, route, k, count, int(tables.sections[k, 7]))
             # Take the spikes of a pixel together where there are several on average, else one by one.
             self.sections[k, 6] = found > MANY * rows * route.grid
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
@@ -95,13 +95,13 @@ class StageWork:
                 total = part if total is None else total + part
         return _NOTHING if total is None else self.stage.layout.to_lanes(total).numpy().reshape(-1)
 
-    def currents(self, lists: Lists, extra: Array, steps: int) -> Tensor:
+    def currents(self, room: Room, extra: Array, steps: int) -> Tensor:
         """The currents themselves, [images * steps, …]: for the output."""
         layout = self.stage.layout
         value = self.value.expand(self.images, *layout.shape).repeat_interleave(steps, 0)
         if len(self.sections):
             out = zeros(self.images * steps * layout.size, np.float32)
-            fire.gather_currents(self.sizes(steps), self.scratch[0], self.feed(lists), out)
+            fire.gather_currents(self.sizes(steps), self.scratch[0], self.feed(room), out)
             value = value + layout.from_blocks(out)
         return value + layout.from_lanes(extra) if len(extra) else value
 

@@ -1,4 +1,7 @@
-"""The lists of spikes of one stage: a buffer that grows where it must, and where each list begins and ends."""
+"""Room for a chunk: the spikes of every population, and the lists of spikes of one stage.
+
+It is large and needed only while a chunk is run, so a thread has one and uses it for all its images.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ _POSITIONS = bit_positions()
 _FIRST_SIZE = 1 << 18
 
 
-class Lists:
-    """Reused from stage to stage."""
+class Room:
+    """Grows where it must. `entries` are lists, `ranges` where each begins and ends, `marks` where each pixel's ends."""
 
     def __init__(self) -> None:
         self.entries: Array = zeros(_FIRST_SIZE, np.uint32)
@@ -22,6 +25,13 @@ class Lists:
         self.marks: Array = np.zeros(0, np.uint32)
         self.mark_stride = 0
         self.used = 0
+        self._spikes: dict[str, Array] = {}
+
+    def spikes(self, population: str, words: int) -> Array:
+        """Words for the spikes of a population, to be written over."""
+        if len(self._spikes.get(population, ())) < words:
+            self._spikes[population] = zeros(words, np.uint16)
+        return self._spikes[population][:words]
 
     def begin(self, rows: int, sections: int, marks: int) -> None:
         """Empty the lists for `rows` rows of `sections` lists each, which have `marks` pixels together."""
