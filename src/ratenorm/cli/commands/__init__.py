@@ -11,13 +11,14 @@ from ratenorm.cli.commands.convert import Convert
 from ratenorm.cli.commands.data import Data
 from ratenorm.cli.commands.demo import Demo
 from ratenorm.cli.commands.diagnose import Diagnose
+from ratenorm.cli.commands.doctor import Doctor
 from ratenorm.cli.commands.evaluate import Evaluate
 from ratenorm.cli.commands.info import Info
 from ratenorm.cli.commands.report import Report
 from ratenorm.cli.commands.train import Train
 from ratenorm.cli.commands.watch import Watch
 
-ALL: tuple[type, ...] = (Demo, Train, Convert, Evaluate, Compare, Diagnose, Report, Watch, Data, Info)
+ALL: tuple[type, ...] = (Demo, Train, Convert, Evaluate, Compare, Diagnose, Report, Watch, Data, Info, Doctor)
 
 
 def any_command() -> Any:
