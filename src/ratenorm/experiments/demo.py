@@ -17,8 +17,10 @@ from torch import nn
 from ratenorm import records
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import Trained
-from ratenorm.data import Augment, Batches, ImageSet
+from ratenorm.data import Augment, Batches, ImageSet, split_holdout
+from ratenorm.diagnose import diagnose
 from ratenorm.engines.simulate import EngineName
+from ratenorm.experiments.early import early_exit_entry
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.examples import look_inside
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
@@ -30,6 +32,7 @@ from ratenorm.export.spiking import save
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.stage1 import hold_out
 
 DEMO_TRAINING = TrainConfig(
     model="cnn7",
@@ -66,6 +69,7 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
     stage2 = outcome.model
     stage1 = at_p_one(folder / STAGE2_FILE)
     ann = test_accuracy(stage1, spec, chosen)
+    held_out = _held_out(config.training)
     example = torch.zeros(1, *spec.input_shape)
     runs: list[dict[str, Any]] = []
     inside: list[dict[str, Any]] = []
@@ -78,12 +82,17 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
 
             def one(name: str = name, net: SpikingNet = net, v0: float = v0) -> dict[str, Any]:
                 result = watched_evaluation(name, net, chosen, spec, config.steps, config.engine, batch_size=200)
-                return run_entry(name, spec.model, net, Trained(), v0, result)
+                entry = run_entry(name, spec.model, net, Trained(), v0, result)
+                if v0 == 0.5:
+                    entry["early_exit"] = early_exit_entry(net, held_out, chosen, spec, config.steps, config.engine)
+                return entry
 
             runs.append(remembered(folder, name, one))
             if label == "stage 2":
                 inside += look_inside(name, net, chosen, spec, indices=(0, 1, 8), steps=config.steps)
-    analog = convert(stage1, Trained(), example=example).analog
+    plain = convert(stage1, Trained(), example=example)
+    images, labels = next(iter(Batches(held_out, 200, normalise=spec.normalisation)))
+    found = diagnose(plain, images, labels, steps=min(32, config.steps))
     record = make_record(
         "demo",
         "CNN-7 on MNIST: the paper's two stages, from training to spikes",
@@ -91,15 +100,26 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
         seed=config.training.stage1.seed,
         seconds=time.monotonic() - began,
         data={"name": "mnist", "split": "test", "images": len(chosen), "classes": list(spec.classes)},
-        ann=ann_entry(spec.model, analog, ann, _speed(stage1, chosen, spec)),
+        ann=ann_entry(spec.model, plain.analog, ann, _speed(stage1, chosen, spec)),
         runs=runs,
         scale=scale_of(len(chosen), len(test), "test images"),
         examples=inside,
+        diagnosis=found.to_json(runs[0]["name"]),
         paper={"table 1": {"snn_accuracy": 0.9651, "conversion_loss": 0.0}},
     )
     records.write(folder / records.FILE_NAME, record)
     say("\n" + accuracy_table(record))
     return record
+
+
+def _held_out(training: TrainConfig) -> ImageSet:
+    """Training images that no stage has learned from."""
+    images = training.data.train()
+    if training.images is not None and training.images < len(images):
+        images = split_holdout(images, training.images, training.stage1.seed)[1]
+    _, kept = hold_out(images, training.stage1.holdout, training.stage1.seed)
+    assert kept is not None  # the demo holds some out
+    return kept.subset(range(min(1000, len(kept))))
 
 
 @torch.no_grad()
