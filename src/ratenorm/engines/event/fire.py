@@ -16,7 +16,8 @@ from numpy import uintp
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.scatter import LANES, ZERO, Feed, scatter
-from ratenorm.engines.event.vector import add_row, fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
+from ratenorm.engines.event.vector_add import add_row
+from ratenorm.engines.event.vector_fire import fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
 
 
 class Sizes(NamedTuple):

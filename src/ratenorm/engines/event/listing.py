@@ -9,7 +9,7 @@ from numpy import uintp
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.scatter import LANES, ONE, ZERO
-from ratenorm.engines.event.vector import list_word
+from ratenorm.engines.event.vector_bits import list_word
 
 
 @compiled

@@ -1,6 +1,6 @@
 """Listed spikes to currents: each adds its rows of weights to the currents it reaches.
 
-Plain loops over flat arrays; `vector.py` holds the inner instructions. Numbers that index are unsigned: there is no
+Plain loops over flat arrays; `vector_add.py` holds the inner instructions. Numbers that index are unsigned: there is no
 wrap-around to check.
 """
 # What numba makes of types and of intrinsics (whose first argument it supplies itself) is not what mypy reads:
@@ -15,7 +15,7 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.vector import add_row, many_1x1, many_3x3, one_1x1, one_3x3
+from ratenorm.engines.event.vector_add import add_row, many_1x1, many_3x3, one_1x1, one_3x3
 
 ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
 

@@ -17,7 +17,7 @@ from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import SpikingNet, check_input
 
 CHUNK = 32  # steps a layer is run before the next one; below 256, see fire.Scratch
-WORKING_SET = 32 << 20  # bytes of state and spikes of the images that are run together
+WORKING_SET = 12 << 20  # bytes of state and spikes of the images that are run together
 
 
 class EventSimulation:

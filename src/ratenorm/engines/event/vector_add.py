@@ -1,0 +1,168 @@
+"""Rows of weights added to currents, as vectors."""
+# An intrinsic's arguments are numba types, and its code is not Python's:
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ratenorm.engines.event.lanes import F32, FLOATS, I32, LANES, address, load, splat
+
+
+@intrinsic
+def add_row(typingctx, total, at, rows, row, length, factor):
+    """total[at : at + length] += factor * rows[row : row + length], `length` a multiple of 16.
+
+    Four vectors at a time, then two, then one: a row is short, and a test after each would cost as much as the adding.
+    """
+    signature = types.void(total, types.uintp, rows, types.uintp, types.uintp, types.float32)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole = args[4].type
+        into = address(context, builder, sig.args[0], args[0], args[1], FLOATS)
+        source = address(context, builder, sig.args[2], args[2], args[3], FLOATS)
+        factor = splat(builder, FLOATS, args[5])
+        multiply_add = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(FLOATS, [FLOATS, FLOATS, FLOATS]), "llvm.fmuladd.v16f32"
+        )
+
+        def add(first: Any, count: int) -> None:
+            places = [builder.add(first, ir.Constant(whole, k)) for k in range(count)]
+            weights = [load(builder, builder.gep(source, [p])) for p in places]
+            before = [load(builder, builder.gep(into, [p])) for p in places]
+            for p, w, t in zip(places, weights, before, strict=True):
+                builder.store(builder.call(multiply_add, [w, factor, t]), builder.gep(into, [p]), align=4)
+
+        vectors = builder.lshr(args[4], ir.Constant(whole, 4))
+        fours = builder.lshr(vectors, ir.Constant(whole, 2))
+        with cgutils.for_range(builder, fours, intp=whole) as loop:
+            add(builder.shl(loop.index, ir.Constant(whole, 2)), 4)
+        done = builder.shl(fours, ir.Constant(whole, 2))
+        pair = builder.and_(vectors, ir.Constant(whole, 2))
+        with builder.if_then(builder.icmp_unsigned("!=", pair, ir.Constant(whole, 0))):
+            add(done, 2)
+        with builder.if_then(builder.trunc(vectors, ir.IntType(1))):
+            add(builder.sub(vectors, ir.Constant(whole, 1)), 1)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
+    """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents.
+
+    The low 16 bits of an entry are a channel and, from bit `shift` on, a digit; the digit chooses the factor.
+    """
+    row_size = runs * vectors * LANES
+    places = [(r, k) for r in range(runs) for k in range(vectors)]
+
+    def pointers(context: Any, builder: Any, sig: Any, args: Any) -> list[Any]:
+        starts = [builder.add(args[1], builder.mul(args[2], ir.Constant(args[1].type, r))) for r in range(runs)]
+        return [
+            address(
+                context,
+                builder,
+                sig.args[0],
+                args[0],
+                builder.add(starts[r], ir.Constant(args[1].type, k * LANES)),
+                FLOATS,
+            )
+            for r, k in places
+        ]
+
+    def multiply_add(builder: Any) -> Any:
+        return cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(FLOATS, [FLOATS, FLOATS, FLOATS]), "llvm.fmuladd.v16f32"
+        )
+
+    def add(context: Any, builder: Any, sig: Any, args: Any, entry: Any, read: Any, write: Any) -> None:
+        """Add the weights of one entry: read(n) and write(n, sum) give the n-th vector of the currents."""
+        whole = args[1].type
+        low = builder.zext(builder.and_(entry, ir.Constant(I32, 0xFFFF)), whole)
+        digit = builder.lshr(low, args[5])
+        channel = builder.sub(low, builder.shl(digit, args[5]))
+        source = address(
+            context,
+            builder,
+            sig.args[3],
+            args[3],
+            builder.add(args[4], builder.mul(channel, ir.Constant(whole, row_size))),
+            FLOATS,
+        )
+        where = address(context, builder, sig.args[6], args[6], builder.add(args[7], digit), F32)
+        factor = splat(builder, FLOATS, builder.load(where, align=4))
+        for n in range(len(places)):
+            weight = load(builder, builder.gep(source, [ir.Constant(I32, n)]))
+            write(n, builder.call(multiply_add(builder), [weight, factor, read(n)]))
+
+    @intrinsic
+    def stencil_one(typingctx, total, at, stride, weights, first, shift, factors, factor0, entry):
+        """Add the weights of one spike."""
+        signature = types.void(
+            total, types.uintp, types.uintp, weights, types.uintp, types.uintp, factors, types.uintp, types.uint32
+        )
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            into = pointers(context, builder, sig, args)
+            add(
+                context,
+                builder,
+                sig,
+                args,
+                args[8],
+                lambda n: load(builder, into[n]),
+                lambda n, value: builder.store(value, into[n], align=4),
+            )
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    @intrinsic
+    def stencil_many(typingctx, total, at, stride, weights, first, shift, factors, factor0, entries, begin, end):
+        """Add the weights of all spikes of a pixel, the sums in registers meanwhile."""
+        signature = types.void(
+            total,
+            types.uintp,
+            types.uintp,
+            weights,
+            types.uintp,
+            types.uintp,
+            factors,
+            types.uintp,
+            entries,
+            types.uintp,
+            types.uintp,
+        )
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            into = pointers(context, builder, sig, args)
+            sums = [cgutils.alloca_once(builder, FLOATS) for _ in places]
+            for place, pointer in zip(sums, into, strict=True):
+                builder.store(load(builder, pointer), place)
+            with cgutils.for_range(builder, builder.sub(args[10], args[9]), intp=args[1].type) as loop:
+                where = address(context, builder, sig.args[8], args[8], builder.add(args[9], loop.index), I32)
+                add(
+                    context,
+                    builder,
+                    sig,
+                    args,
+                    builder.load(where, align=4),
+                    lambda n: builder.load(sums[n]),
+                    lambda n, value: builder.store(value, sums[n]),
+                )
+            for place, pointer in zip(sums, into, strict=True):
+                builder.store(builder.load(place), pointer, align=4)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return stencil_one, stencil_many
+
+
+one_3x3, many_3x3 = _stencil(3, 6)  # a 3x3 kernel over 32 channels: three rows of three pixels
+one_1x1, many_1x1 = _stencil(1, 2)
