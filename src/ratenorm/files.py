@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # records are written where there is no torch
 SIZE_LIMIT = 4 * 2**30  # bytes; refuse before anything is allocated
 _KEY = "ratenorm"  # the one metadata entry, so that equal contents give equal bytes
 _PART = ".part-"
+_NOT_OURS = (ValueError, KeyError, TypeError, RuntimeError, OverflowError, AttributeError)  # RecursionError too
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
@@ -40,13 +41,31 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise StorageError(
             f"Writing {path}: {error.strerror or error}. What was there before is untouched. Make room "
             "or give a folder that can be written."
         ) from error
+    finally:  # also where a signal came in between
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return path
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Find out before any work, and not after it, that a file cannot be written."""
+    path = Path(path)
+    if path.is_dir():
+        raise StorageError(f"Writing {path}: it is a folder. Give the name of a file.")
+    probe = path.with_name(f".{path.name}{_PART}{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(probe, "xb"):
+            pass
+        probe.unlink()
+    except OSError as error:
+        raise StorageError(
+            f"Writing {path}: {error.strerror or error}. Give a name in a folder that can be written."
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -58,9 +77,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def is_stray(path: Path) -> bool:
+    """Whether a file is one that `write_atomic` had not finished."""
+    return path.name.startswith(".") and _PART in path.name and path.is_file()
+
+
 def sweep(folder: Path) -> list[Path]:
     """Remove temporary files that a killed process left behind."""
-    strays = [f for f in folder.glob(f".*{_PART}*") if f.is_file()]
+    strays = [f for f in folder.rglob(f".*{_PART}*") if is_stray(f)]
     for stray in strays:
         stray.unlink(missing_ok=True)
     return strays
@@ -99,7 +123,8 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         text, expected = outer["content"], outer["sha256"]
         content = json.loads(text)
         found_kind, found_version = content["format"], content["version"]
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, OverflowError, AttributeError) as error:
+        found_digest = _digest(tensors, text)
+    except (SafetensorError, *_NOT_OURS) as error:
         raise FileFormatError(
             f"Reading {path}: it is not a {kind} file, or it is damaged ({_short(error)}). Copy it again, "
             "or write it anew."
@@ -112,7 +137,7 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
             f"version {version}. Read it with the ratenorm that wrote it "
             f"({content.get('ratenorm', 'unknown')}), or write it anew."
         )
-    if _digest(tensors, text) != expected:
+    if found_digest != expected:
         raise FileFormatError(
             f"Reading {path}: its checksum does not match its contents, so the file is damaged. "
             "Copy it again, or write it anew."

@@ -6,6 +6,7 @@ at work in it, or if it cannot be written; all before any work starts.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -16,10 +17,11 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ratenorm.errors import RatenormError, UsageError
-from ratenorm.files import sweep, to_json, write_atomic
+from ratenorm.files import is_stray, sweep, to_json, write_atomic
 
 Mode = Literal["new", "resume", "overwrite"]
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
+CONFIG_LIMIT = 2**20  # bytes
 
 
 class RunFolder:
@@ -28,9 +30,9 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str], mode: Mode = "new") -> None:
         self.path = Path(path)
         self.mode = mode
-        used = self.path.exists() and any(f.name != LOCK for f in self.path.iterdir()) if self.path.is_dir() else False
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"Opening the run folder {self.path}: it is a file. Give another folder.")
+        used = holds_a_run(self.path)
         if used and mode == "new":
             raise UsageError(
                 f"Opening the run folder {self.path}: it was used before. Continue it with --resume, replace "
@@ -49,6 +51,18 @@ class RunFolder:
             self._empty()
 
     def _acquire(self) -> int:
+        while True:
+            lock = self._try_lock()
+            # the run before may have removed the file between our opening and our locking it: then we hold a lock
+            # that nobody else can see, and ask again
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), os.stat(self.path / LOCK)):
+                    os.truncate(lock, 0)
+                    os.write(lock, str(os.getpid()).encode())
+                    return lock
+            os.close(lock)
+
+    def _try_lock(self) -> int:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -65,8 +79,6 @@ class RunFolder:
                 f"Opening the run folder {self.path}: process {other} is at work in it. Wait for it, stop it, "
                 "or give another folder."
             ) from error
-        os.truncate(lock, 0)
-        os.write(lock, str(os.getpid()).encode())
         return lock
 
     def _empty(self) -> None:
@@ -85,7 +97,7 @@ class RunFolder:
 
     def close(self) -> None:
         if self._lock >= 0:
-            (self.path / LOCK).unlink(missing_ok=True)
+            (self.path / LOCK).unlink(missing_ok=True)  # while it is still ours
             os.close(self._lock)
             self._lock = -1
 
@@ -97,8 +109,10 @@ class RunFolder:
         path = self.path / CONFIG
         if self.mode == "resume" and path.exists():
             try:
-                old = dict(json.loads(path.read_text()))
-            except (ValueError, TypeError) as error:
+                if path.stat().st_size > CONFIG_LIMIT:
+                    raise ValueError(f"more than {CONFIG_LIMIT} bytes")
+                old = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, TypeError, RecursionError, OSError) as error:
                 raise UsageError(
                     f"Resuming {self.path}: its {CONFIG} is damaged ({error}). Start anew with --overwrite."
                 ) from error
@@ -152,8 +166,19 @@ class FollowerFolder(RunFolder):
         """The writer does it."""
 
 
+def holds_a_run(path: Path) -> bool:
+    """Whether anything but a lock and the strays of a killed process lies in a folder."""
+    return path.is_dir() and any(f.name != LOCK and not is_stray(f) for f in path.iterdir())
+
+
 def open_shared(path: str | os.PathLike[str], mode: Mode, writer: bool, wait: Callable[[], None]) -> RunFolder:
-    """A run folder for several processes: the writer opens it, the others wait for that and follow."""
+    """A run folder for several processes: the writer opens it, the others wait for that and follow.
+
+    When torchrun has started the processes anew because one of them died, the run goes on whatever `mode` says: it was
+    meant for the first start.
+    """
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+        mode = "resume" if holds_a_run(Path(path)) else "new"
     folder = RunFolder(path, mode) if writer else None
     wait()
     return FollowerFolder(path) if folder is None else folder

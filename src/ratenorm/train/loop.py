@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ratenorm.data import Batches
-from ratenorm.distributed import largest, total, world
+from ratenorm.distributed import largest, total, wait_for_all, world
 from ratenorm.errors import FileFormatError, TrainingError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -55,24 +55,46 @@ class Position:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)  # one entry an epoch
     logged: int = 0
+    sums: dict[str, float] = field(default_factory=dict)  # of the figures of this epoch's batches
 
     def to_json(self) -> dict[str, Any]:
         return vars(self)
+
+    @classmethod
+    def from_json(cls, progress: dict[str, Any], epochs: int) -> Position:
+        """The inverse of `to_json`; ValueError or TypeError where it describes no place in a training."""
+        at = cls(**progress)
+        numbers = (at.epoch, at.batch, at.logged)
+        if any(type(n) is not int or n < 0 for n in numbers) or not 0 <= float(at.seconds) < math.inf:
+            raise ValueError(f"epoch {at.epoch!r}, batch {at.batch!r}, {at.seconds!r} seconds")
+        if at.epoch > epochs or len(at.history) != at.epoch:
+            raise ValueError(f"{len(at.history)} finished epochs at epoch {at.epoch} of {epochs}")
+        if not all(isinstance(e, dict) for e in at.history) or not all(map(math.isfinite, at.sums.values())):
+            raise ValueError("its figures are no numbers")
+        return at
 
 
 def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float, *, show: bool = True) -> Position:
     """Train until the last epoch is done. With a folder that holds a checkpoint of this stage, go on from there."""
     path = None if folder is None else folder / f"{stage.name}.checkpoint.safetensors"
     at = Position()
-    if folder is not None and path is not None and path.exists():
+    fresh = path is None or not path.exists()
+    if folder is not None and path is not None and not fresh:
         at = _resume(stage, folder, read_checkpoint(path))
+    wait_for_all()  # everybody has looked before one writes
     clock = time.monotonic() - at.seconds
     saved = time.monotonic()
 
     def save() -> None:
         if folder is not None and path is not None and world().writer:
             at.seconds, at.logged = time.monotonic() - clock, folder.logged
-            write_checkpoint(path, Checkpoint(stage.state(), {"stage": stage.name, **at.to_json()}))
+            state = stage.state()
+            if bad := first_bad_tensor(state):
+                raise TrainingError(_bad_state(stage, at, bad, path))
+            write_checkpoint(path, Checkpoint(state, {"stage": stage.name, **at.to_json()}))
+
+    if fresh:
+        save()  # a run that is killed before its first checkpoint knows where its metrics began
 
     bar = tqdm(
         total=stage.epochs * len(stage.batches),
@@ -85,16 +107,14 @@ def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float,
     )
     with Interrupts() as interrupts, contextlib.closing(bar):
         while at.epoch < stage.epochs:
-            sums: dict[str, float] = {}
-            start_batch = at.batch
             for images, labels in stage.batches.epoch(at.epoch, at.batch):
                 step = at.epoch * len(stage.batches) + at.batch
                 figures = stage.step(images, labels, step)
-                if not math.isfinite(figures["loss"]):
-                    raise TrainingError(_bad_loss(stage, at, figures["loss"], images, path))
+                if bad := next((name for name, value in figures.items() if not math.isfinite(value)), None):
+                    raise TrainingError(_bad_figure(stage, at, bad, figures[bad], images, path))
                 at.batch += 1
                 for name, value in figures.items():
-                    sums[name] = sums.get(name, 0.0) + value
+                    at.sums[name] = at.sums.get(name, 0.0) + value
                 stop = _signal_anywhere(interrupts)
                 bar.update()
                 bar.set_postfix({k: f"{v:.4g}" for k, v in figures.items()}, refresh=False)
@@ -105,19 +125,18 @@ def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float,
                     save()
                     saved = time.monotonic()
             at.seconds = time.monotonic() - clock
-            done = max(1, at.batch - start_batch)
             entry = {
                 "stage": stage.name,
                 "epoch": at.epoch + 1,
                 "epochs": stage.epochs,
                 "step": (at.epoch + 1) * len(stage.batches),
                 "seconds": at.seconds,
-                **{k: v / done for k, v in sums.items()},
+                **{k: v / len(stage.batches) for k, v in at.sums.items()},
                 **stage.end_of_epoch(at.epoch),
             }
             entry["eta_seconds"] = at.seconds / (at.epoch + 1) * (stage.epochs - at.epoch - 1)
             at.history.append(entry)
-            at.epoch, at.batch = at.epoch + 1, 0
+            at.epoch, at.batch, at.sums = at.epoch + 1, 0, {}
             if folder is not None:
                 folder.log(entry)
             save()
@@ -139,7 +158,7 @@ def _resume(stage: Stage, folder: RunFolder, checkpoint: Checkpoint) -> Position
     if progress.pop("stage", None) != stage.name:
         raise FileFormatError(f"Resuming {folder.path}: the checkpoint is not of {stage.name}.")
     try:
-        at = Position(**progress)
+        at = Position.from_json(progress, stage.epochs)
         stage.restore_(checkpoint)
     except (TypeError, KeyError, ValueError, RuntimeError, IndexError) as error:
         raise FileFormatError(
@@ -151,12 +170,25 @@ def _resume(stage: Stage, folder: RunFolder, checkpoint: Checkpoint) -> Position
     return at
 
 
-def _bad_loss(stage: Stage, at: Position, loss: float, images: Tensor, path: Any) -> str:
+def _bad_figure(stage: Stage, at: Position, name: str, value: float, images: Tensor, path: Any) -> str:
     kept = f" The last good state is in {path}." if path is not None and path.exists() else ""
     return (
-        f"Training {stage.name}: the loss became {loss} in epoch {at.epoch + 1}, batch {at.batch + 1}; "
+        f"Training {stage.name}: the {name} became {value} in epoch {at.epoch + 1}, batch {at.batch + 1}; "
         f"{stage.suspect(images)}. Lower the learning rate, or check the data.{kept}"
     )
+
+
+def _bad_state(stage: Stage, at: Position, bad: str, path: Any) -> str:
+    kept = f"the last good state stays in {path}" if path.exists() else "it was not saved"
+    return (
+        f"Training {stage.name}: {bad} holds NaN or infinity in epoch {at.epoch + 1} after {at.batch} batches; {kept}. "
+        "Lower the learning rate, or check the data."
+    )
+
+
+def first_bad_tensor(state: dict[str, Tensor]) -> str | None:
+    """The name of a tensor that holds NaN or infinity."""
+    return next((n for n, t in state.items() if t.is_floating_point() and not torch.isfinite(t).all()), None)
 
 
 def _stopped(stage: Stage, at: Position, path: Any) -> str:
@@ -180,6 +212,9 @@ def first_bad_layer(model: nn.Module, images: Tensor) -> str:
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"the weights {name!r} hold NaN or infinity"
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return f"the gradient of {name!r} holds NaN or infinity"
     found: list[str] = []
 
     def look(name: str) -> Any:

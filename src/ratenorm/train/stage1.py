@@ -65,9 +65,16 @@ class _AccuracyStage:
             return {"loss": value}  # do not let it into the weights
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        largest = self._largest_gradient()
+        if not math.isfinite(largest):
+            return {"loss": value, "gradient": largest}
         self.optimizer.step()
         self._move_average(step)
         return {"loss": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
+
+    def _largest_gradient(self) -> float:
+        found = [p.grad for p in self.model.parameters() if p.grad is not None]
+        return float(nn.utils.get_total_norm(found, math.inf))
 
     @torch.no_grad()
     def _move_average(self, step: int) -> None:
