@@ -50,13 +50,12 @@ class Group:
         ]
         self.by_name = {p.name: p for p in self.populations}
         self.relays = {n.name: RelayState(n, net.fan_out[n.name]) for n in net.nodes if isinstance(n.op, MaxPool)}
-        self._take(x, list(range(first_image, first_image + len(x))))
+        self._take(x, list(range(first_image, first_image + len(x))), still_values(net, x, settings.plan.static))
 
-    def _take(self, x: Tensor, numbers: list[int]) -> None:
+    def _take(self, x: Tensor, numbers: list[int], still: dict[str, Tensor]) -> None:
         """Set up for these images: what does not change from step to step."""
         settings = self.settings
-        self.x, self.numbers = x, numbers
-        self.still = still_values(settings.net, x, settings.plan.static)
+        self.x, self.numbers, self.still = x, numbers, still
         self.works = [
             StageWork(
                 stage,
@@ -73,9 +72,11 @@ class Group:
             population.keep(images)
         for relay in self.relays.values():
             relay.keep(images)
+        chosen = list(images)
         if self.total is not None:
-            self.total = self.total[list(images)]
-        self._take(self.x[list(images)], [self.numbers[i] for i in images])
+            self.total = self.total[chosen]
+        still = {name: value[chosen] for name, value in self.still.items()}
+        self._take(self.x[chosen], [self.numbers[i] for i in images], still)
 
     def advance(self, steps: int, chunk: int, room: Room, helpers: Executor | None = None) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""

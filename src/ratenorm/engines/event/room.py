@@ -17,7 +17,7 @@ _FIRST_SIZE = 1 << 18
 
 
 class Room:
-    """Grows where it must. `entries` are lists, `ranges` their first and last, `marks` where a pixel's part of one ends."""
+    """Grows where it must. `entries` are lists, `ranges` where each lies, `marks` where the part of a pixel ends."""
 
     def __init__(self) -> None:
         self.entries: Array = zeros(_FIRST_SIZE, np.uint32)

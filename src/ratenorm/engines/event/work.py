@@ -19,11 +19,11 @@ from ratenorm.engines.event.scatter import Feed
 if TYPE_CHECKING:
     from ratenorm.engines.event.state import PopulationState
 
-# What things cost, in processor cycles; only their ratios matter. Measured on one core with 512-bit vectors.
-ENTRY = 8.0  # to take up a listed spike
-ADDITION = 1.0 / 16  # to add one weight
-MULTIPLY_ADD = 1.0 / 14  # in a dense convolution
-UNPACK = 0.7  # to hand one neuron's spikes of a step to torch, and pool them
+# What things cost, in nanoseconds on one core with 512-bit vectors; only their ratios matter. See benchmarks/engine.py.
+ENTRY = 2.0  # to take up a listed spike for a block
+ADDITION = 1 / 34  # to add one weight
+MULTIPLY_ADD = 1 / 75  # in a dense convolution
+UNPACK = 1.0  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
 
 _NOTHING: Array = np.zeros(0, np.float32)
@@ -79,7 +79,7 @@ class StageWork:
             # Take the spikes of a pixel together where there are several on average, else one by one.
             self.sections[k, 6] = found > MANY * rows * route.grid
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
-            cost += found * ENTRY + share * route.additions * ADDITION
+            cost += found * stage.layout.blocks * ENTRY + share * route.additions * ADDITION
         names = list(stage.computed)
         if choose and cost > rows * stage.dense_cost(MULTIPLY_ADD, UNPACK):
             names += dict.fromkeys(name for name, _ in stage.listed)

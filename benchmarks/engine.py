@@ -1,0 +1,207 @@
+"""The engines beside one forward pass of the ANN: speed, cost over T and over density, and how near to the limit.
+
+    python benchmarks/engine.py [--model vgg16] [--network trained.safetensors] [--steps 32] [--batches 1 16]
+                                [--repeats 5] [--out results/bench/engine.json]
+
+Everything is measured in turn in one run, best of several: the machine's noise only ever adds time. The ANN is the
+same network before conversion, BatchNorm folded, channels last, with as many threads. Nothing else should run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy import uintp
+from torch import Tensor
+
+from networks import Subject, subject
+from ratenorm.engines.event.arrays import zeros
+from ratenorm.engines.event.vector_add import many_3x3
+from ratenorm.engines.simulate import simulate
+from ratenorm.experiments.environment import hardware, versions
+from ratenorm.graph.net import INPUT, Node, SpikingNet, run
+from ratenorm.graph.ops import Conv, Fire, Input
+
+
+def best(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Seconds of each job, the least of several turns; the first turn warms up and does not count."""
+    least = dict.fromkeys(jobs, float("inf"))
+    for turn in range(repeats + 1):
+        for name, job in jobs.items():
+            began = time.perf_counter()
+            job()
+            if turn:
+                least[name] = min(least[name], time.perf_counter() - began)
+    return least
+
+
+def versus_ann(what: Subject, steps: int, batch: int, repeats: int, dense: bool) -> dict[str, Any]:
+    """Simulation of a batch beside one forward pass of the ANN."""
+    net = what.conversion.net
+    x = what.images[:batch].contiguous(memory_format=torch.channels_last)
+    analog = what.conversion.analog.map_tensors(
+        lambda t: t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t
+    )
+
+    def ann() -> Tensor:
+        with torch.inference_mode():
+            return run(analog, x)
+
+    jobs: dict[str, Callable[[], object]] = {
+        "ann": ann,
+        "event": lambda: simulate(net, x, steps, engine="event"),
+        "auto": lambda: simulate(net, x, steps, engine="auto"),
+    }
+    if dense:
+        jobs["dense"] = lambda: simulate(net, x, steps, engine="dense")
+    seconds = best(jobs, repeats)
+    result = simulate(net, x, steps, engine="event")
+    operations = float(result.synaptic_ops.sum())
+    return {
+        "batch": batch,
+        "steps": steps,
+        "milliseconds_an_image": {name: 1e3 * s / batch for name, s in seconds.items()},
+        "ratio_to_ann": {name: s / seconds["ann"] for name, s in seconds.items() if name != "ann"},
+        "synaptic_ops_an_image": operations / batch,
+        "ann_macs": sum(net.macs.values()),
+        "synaptic_ops_a_second": operations / seconds["event"],
+        "density": {layer.name: float(layer.spikes.sum()) / (layer.neurons * batch * steps) for layer in result.layers},
+    }
+
+
+def over_steps(what: Subject, repeats: int) -> list[dict[str, float]]:
+    """Cost and spikes of the same images over T."""
+    net, x = what.conversion.net, what.images[:4]
+    rows = []
+    for steps in (8, 16, 32, 64, 128):
+        seconds = best({"event": partial(simulate, net, x, steps, engine="event")}, repeats)["event"]
+        operations = float(simulate(net, x, steps, engine="event").synaptic_ops.sum())
+        rows.append({"steps": steps, "seconds": seconds, "synaptic_ops": operations})
+    return rows
+
+
+def layer_at(density: float, channels: int, size: int) -> tuple[SpikingNet, SpikingNet, Tensor]:
+    """A population that spikes at a given density in random order, alone and before a 3x3 convolution."""
+    shape = (channels, size, size)
+    generator = torch.Generator().manual_seed(1)
+    source = Fire(torch.ones(1), torch.rand(shape, generator=generator))
+    weight = torch.randn(channels, channels, 3, 3, generator=generator) * 0.05
+    conv = Conv(weight, torch.zeros(channels), (1, 1), (1, 1, 1, 1))
+    nodes = (Node(INPUT, Input()), Node("source", source, (INPUT,)), Node("conv", conv, ("source",)))
+    fire = Node("fire", Fire(torch.ones(1), torch.zeros(1)), ("conv",))
+    x = torch.full((2, *shape), density)
+    return SpikingNet(nodes[:2], "source", shape), SpikingNet((*nodes, fire), "fire", shape), x
+
+
+def over_density(channels: int, size: int, repeats: int) -> list[dict[str, float]]:
+    """A 3x3 convolution with its neurons at rising densities: events, and dense convolution with the same neurons."""
+    rows = []
+    for density in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5):
+        alone, whole, x = layer_at(density, channels, size)
+        jobs: dict[str, Callable[[], object]] = {"alone": partial(simulate, alone, x, 32, engine="event")}
+        for name in ("event", "auto", "dense"):
+            jobs[name] = partial(simulate, whole, x, 32, engine=name)
+        seconds = best(jobs, repeats)
+        rows.append({"density": density} | {k: seconds[k] - seconds["alone"] for k in ("event", "auto", "dense")})
+    return rows
+
+
+@numba.njit(nogil=True, boundscheck=False)
+def _add_from_first_level(total, weights, factors, entries, rounds):  # type: ignore[no-untyped-def]
+    for _ in range(rounds):
+        many_3x3(total, uintp(0), uintp(96), weights, uintp(0), uintp(16), factors, uintp(0), entries, uintp(0),
+                 uintp(len(entries)))  # fmt: skip
+
+
+def additions_a_second() -> float:
+    """What one core adds from first-level cache: 16 rows of 288 weights, over and over, sums in registers."""
+    total, weights = zeros(288, np.float32), zeros(16 * 288, np.float32)
+    factors, entries = np.ones(1, np.float32), np.arange(1024, dtype=np.uint32) % 16
+    seconds = best({"": lambda: _add_from_first_level(total, weights, factors, entries, 200)}, 5)[""]
+    return 200 * len(entries) * 288 / seconds
+
+
+def slope(rows: list[dict[str, float]]) -> dict[str, float]:
+    """seconds = fixed + each * synaptic operations, by least squares, and how much of the cost it explains."""
+    x, y = np.array([r["synaptic_ops"] for r in rows]), np.array([r["seconds"] for r in rows])
+    each, fixed = np.polyfit(x, y, 1)
+    explained = 1 - ((y - fixed - each * x) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    return {"fixed_seconds": float(fixed), "nanoseconds_an_operation": float(each * 1e9), "r2": float(explained)}
+
+
+def break_even(rows: list[dict[str, float]]) -> float | None:
+    """The density at which events cost what the dense engine costs, between two measured ones."""
+    for low, high in itertools.pairwise(rows):
+        a, b = low["event"] - low["dense"], high["event"] - high["dense"]
+        if a < 0 <= b:
+            return low["density"] + (high["density"] - low["density"]) * a / (a - b)
+    return None
+
+
+def plot(rows: list[dict[str, float]], file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(5, 3.2))
+    for name in ("dense", "event", "auto"):
+        axes.loglog([r["density"] for r in rows], [1e3 * r[name] for r in rows], marker="o", label=name)
+    axes.set_xlabel("spikes a neuron and step")
+    axes.set_ylabel("milliseconds")
+    axes.legend()
+    figure.savefig(file, bbox_inches="tight")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="vgg16")
+    parser.add_argument("--network", type=Path, help="a trained Rate-Norm network, with its data set at hand")
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-dense", action="store_true", help="leave out the dense engine, which takes longest")
+    parser.add_argument("--out", type=Path, default=Path("results/bench/engine.json"))
+    args = parser.parse_args()
+    what = subject(args.model, args.network, max(args.batches))
+    print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
+    figures: dict[str, Any] = {"network": what.name, "trained": what.trained, "batches": []}
+    limit = additions_a_second() * torch.get_num_threads()
+    for batch in args.batches:
+        row = versus_ann(what, args.steps, batch, args.repeats, not args.no_dense)
+        row["share_of_limit"] = row["synaptic_ops_a_second"] / limit
+        figures["batches"].append(row)
+        times = ", ".join(f"{k} {v:.1f} ms" for k, v in row["milliseconds_an_image"].items())
+        ratios = ", ".join(f"{k} {v:.1f}" for k, v in row["ratio_to_ann"].items())
+        print(f"  batch {batch}: {times} an image; times the ANN: {ratios}; {row['share_of_limit']:.0%} of the limit")
+    figures["limit_additions_a_second"] = limit
+    figures["over_steps"] = over_steps(what, args.repeats)
+    figures["cost_of_spikes"] = slope(figures["over_steps"])
+    print(
+        "  cost over T: {nanoseconds_an_operation:.3f} ns an operation, R2 {r2:.4f}".format(**figures["cost_of_spikes"])
+    )
+    figures["over_density"] = over_density(64, 32, args.repeats)
+    figures["break_even_density"] = break_even(figures["over_density"])
+    for row in figures["over_density"]:
+        better = min(row["event"], row["dense"])
+        times = ", ".join(f"{name} {1e3 * row[name]:.1f} ms" for name in ("dense", "event", "auto"))
+        print(f"  density {row['density']:5.3f}: {times}; auto {row['auto'] / better:.2f} times the better")
+    print(f"  break-even density: {figures['break_even_density']}")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    figures |= {"versions": versions(), "hardware": hardware()}
+    args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    plot(figures["over_density"], args.out.with_suffix(".svg"))
+
+
+if __name__ == "__main__":
+    main()
