@@ -63,10 +63,15 @@ class EventSimulation:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
         if self.threads == 1:
             return torch.cat([self._advance(group, steps) for group in self.groups], 1)
-        with ThreadPoolExecutor(self.threads) as pool:
-            if len(self.groups) == 1:
+        if len(self.groups) == 1:
+            with ThreadPoolExecutor(self.threads) as pool:
                 return self._advance(self.groups[0], steps, pool)
-            return torch.cat(list(pool.map(lambda group: self._advance(group, steps), self.groups)), 1)
+        try:
+            # torch's number of threads is each thread's own, but new ones begin with what was set last, anywhere
+            with ThreadPoolExecutor(self.threads, initializer=lambda: torch.set_num_threads(1)) as pool:
+                return torch.cat(list(pool.map(lambda group: self._advance(group, steps), self.groups)), 1)
+        finally:
+            torch.set_num_threads(self.threads)
 
     @torch.no_grad()  # gradients are switched on in every new thread
     def _advance(self, group: Group, steps: int, helpers: Executor | None = None) -> Tensor:
