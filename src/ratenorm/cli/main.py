@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Protocol
 
 from ratenorm._version import __version__
@@ -28,6 +32,27 @@ class Command(Protocol):
     def run(self) -> None: ...
 
 
+class Terminated(BaseException):
+    """SIGTERM came; like KeyboardInterrupt no `except Exception` may swallow it."""
+
+
+@contextlib.contextmanager
+def _terminating() -> Iterator[None]:
+    """Within it SIGTERM unwinds the stack as Ctrl-C does, so that locks and temporary files are cleaned up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # elsewhere Python takes no handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -35,17 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ratenorm {__version__}")
         return 0
     try:
-        command = parse(arguments)
+        with _terminating():
+            parse(arguments).run()
     except SystemExit as stop:  # --help, or a typo that the parser has explained
         return int(stop.code or 0)
-    try:
-        command.run()
     except RatenormError as error:
         print(f"ratenorm: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("ratenorm: stopped by Ctrl-C.", file=sys.stderr)
         return 130
+    except Terminated:
+        print("ratenorm: stopped by SIGTERM. What was finished is kept; --resume goes on from there.", file=sys.stderr)
+        return 143
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -156,13 +156,15 @@ def evaluate(
     coding: Coding | None = None,
     fit_images: int | None = None,
     progress: Callable[[Evaluation], None] | None = None,
+    so_far: Evaluation | None = None,
 ) -> Evaluation:
     """Accuracy after every step, spikes, synaptic operations and K curves over (images, labels) batches.
 
     `fit_images` bounds the images on which K is measured (it compares every neuron at every step); None means all.
+    `so_far` are the sums of batches done before: the evaluation goes on from them and `batches` are the remaining ones.
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
-    total = Evaluation(steps)
+    total = Evaluation(steps) if so_far is None else so_far
     for batch in batches:
         images, labels = batch[0], batch[1]
         first, start_of_batch = (batch[2], batch[3]) if isinstance(batch, Part) else (total.images, total.images)

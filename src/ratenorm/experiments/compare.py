@@ -78,7 +78,7 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
             def one(name: str = name, method: Method = method, v0: float = v0) -> dict[str, Any]:
                 net = convert_graph(analog, method, images, v0, report).net
                 result = watched_evaluation(
-                    name, net, test, spec, config.steps, config.engine, coding, batch_size=config.batch_size
+                    name, net, test, spec, config.steps, config.engine, coding, 1000, config.batch_size, folder
                 )
                 return run_entry(name, spec.model, net, method, v0, result, coding)
 

@@ -81,7 +81,9 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
             save(net, folder / f"{label.replace(' ', '').replace('=', '')}-v{v0:g}.safetensors", about)
 
             def one(name: str = name, net: SpikingNet = net, v0: float = v0) -> dict[str, Any]:
-                result = watched_evaluation(name, net, chosen, spec, config.steps, config.engine, batch_size=200)
+                result = watched_evaluation(
+                    name, net, chosen, spec, config.steps, config.engine, batch_size=200, folder=folder
+                )
                 entry = run_entry(name, spec.model, net, Trained(), v0, result)
                 if v0 == 0.5:
                     entry["early_exit"] = early_exit_entry(net, held_out, chosen, spec, config.steps, config.engine)

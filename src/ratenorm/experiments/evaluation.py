@@ -16,13 +16,15 @@ from ratenorm.data import Batches, ImageSet
 from ratenorm.distributed import world
 from ratenorm.engines.evaluate import Evaluation, Part, evaluate
 from ratenorm.engines.simulate import EngineName
-from ratenorm.errors import FileFormatError
+from ratenorm.errors import FileFormatError, UsageError
+from ratenorm.experiments.partial import PartialSums
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.experiments.training import DataConfig
 from ratenorm.export.network import NetworkSpec
 from ratenorm.export.spiking import load_with_about
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
+from ratenorm.train.interrupt import Interrupted, Interrupts
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
     """What the network was fed, kept in its file."""
     try:
         return NetworkSpec.from_json(about["spec"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise FileFormatError(
             f"Reading {path}: the file does not say which images the network takes. Evaluate it in Python with "
             "ratenorm.evaluate, or convert it again with `ratenorm convert`."
@@ -64,7 +66,7 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     images = available if config.images is None else available.subset(range(min(config.images, len(available))))
     coding = coding_of(config.coding, config.seed, spec)
     result = watched_evaluation(
-        spec.model, net, images, spec, config.steps, config.engine, coding, config.fit_images, config.batch_size
+        spec.model, net, images, spec, config.steps, config.engine, coding, config.fit_images, config.batch_size, folder
     )
     record = make_record(
         "evaluate",
@@ -90,9 +92,9 @@ def coding_of(name: str, seed: int, spec: NetworkSpec) -> Coding:
     return Poisson(max(ends), seed)
 
 
-def parts(batches: Batches) -> Iterator[Part]:
-    """The batches, or this process's parts of them, with the place of each in the whole set."""
-    for index, (images, labels) in enumerate(batches):
+def parts(batches: Batches, first: int = 0) -> Iterator[Part]:
+    """The batches from `first` on, or this process's parts of them, with the place of each in the whole set."""
+    for index, (images, labels) in enumerate(batches.epoch(0, first), first):
         start = index * batches.batch_size
         whole = min(batches.batch_size, len(batches.images) - start)
         yield Part(images, labels, start + whole * batches.rank // batches.world_size, start)
@@ -108,16 +110,38 @@ def watched_evaluation(
     coding: Coding | None = None,
     fit_images: int = 1000,
     batch_size: int = 500,
+    folder: RunFolder | None = None,
 ) -> Evaluation:
-    """`evaluate` with a progress bar."""
+    """`evaluate` with a progress bar. In a folder it keeps its sums from time to time and when it is asked to stop, and
+    goes on from them."""
     here = world()
+    about = {"images": [images.name, len(images)], "steps": steps, "coding": repr(coding), "fit": fit_images}
+    about |= {"batch": batch_size, "engine": engine, "transform": spec.normalisation.to_dict()}
+    kept = None if folder is None else PartialSums(folder, net, about)
+    so_far, done = (Evaluation(steps), 0) if kept is None else kept.load(steps)
     batches = Batches(images, batch_size, normalise=spec.normalisation, rank=here.rank, world_size=here.size)
-    with tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True, disable=not here.writer) as bar:
+    bar = tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True, disable=not here.writer)
+    with Interrupts() as interrupts, bar:
 
         def progress(so_far: Evaluation) -> None:
+            nonlocal done
+            done += 1
             bar.update(min(so_far.images * here.size, len(images)) - bar.n)
             bar.set_postfix(accuracy=f"{so_far.accuracy[-1]:.4f}", refresh=False)
+            if interrupts.received is not None:
+                if kept is not None:
+                    kept.save(so_far, done)
+                raise Interrupted(interrupts.received, _stopped(name, so_far.images, folder))
+            if kept is not None:
+                kept.save_if_due(so_far, done)
 
-        return evaluate(
-            net, parts(batches), steps, engine=engine, coding=coding, fit_images=fit_images, progress=progress
-        )
+        options: dict[str, Any] = {"engine": engine, "coding": coding, "fit_images": fit_images, "progress": progress}
+        result = evaluate(net, parts(batches, done), steps, so_far=so_far, **options)
+    if kept is not None:
+        kept.forget()
+    return result
+
+
+def _stopped(name: str, images: int, folder: RunFolder | None) -> str:
+    where = "nothing was saved, since no run folder was given" if folder is None else f"the sums are in {folder.path}"
+    return f"Evaluating {name} was stopped after {images} images; {where}. Continue with --resume."

@@ -12,6 +12,7 @@ from ratenorm.files import to_json, write_atomic
 from ratenorm.runs import RunFolder
 
 PARTS = "parts"
+PART_LIMIT = 64 * 2**20  # bytes
 
 
 def remembered(folder: RunFolder, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -19,11 +20,11 @@ def remembered(folder: RunFolder, name: str, compute: Callable[[], dict[str, Any
     path = folder.path / PARTS / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
     if path.exists():
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= PART_LIMIT else {}
             if kept["name"] == name and kept["sha256"] == _digest(kept["result"]):
                 result: dict[str, Any] = kept["result"]
                 return result
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass  # cut short or changed: not worth more than computing it anew
     wait_for_all()  # every process has looked before one writes
     result = compute()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ratenorm import models
 from ratenorm._version import __version__
@@ -20,6 +20,7 @@ from ratenorm.files import read_tensors, write_tensors
 
 FORMAT, VERSION = "ratenorm-network", 1
 ACTIVATIONS = ("rate_norm", "relu")
+LARGEST_SIZE = 2**16  # of an image's side, its channels, the number of classes
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,23 @@ class NetworkSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NetworkSpec:
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return cls(**given)
+        spec = cls(**given)
+        spec._check()
+        return spec
+
+    def _check(self) -> None:
+        """Refuse what no network of ours can be, before anything of that size is made."""
+        texts = (self.model, self.activation, self.dataset, *self.classes)
+        whole = (self.num_classes, self.channels, *self.size)
+        if not all(isinstance(t, str) for t in texts) or not all(type(n) is int for n in whole):
+            raise ValueError("the spec's names must be texts and its sizes whole numbers")
+        if len(self.size) != 2 or not all(1 <= n <= LARGEST_SIZE for n in whole):
+            raise ValueError(f"the spec's sizes are {whole}; each must lie between 1 and {LARGEST_SIZE}")
+        if len(self.mean) != self.channels or self.classes and len(self.classes) != self.num_classes:
+            raise ValueError(
+                f"the spec has {len(self.mean)} means for {self.channels} channels, or classes without a name"
+            )
+        _ = self.normalisation  # one finite mean and positive std a channel
 
 
 def save_network(path: str | os.PathLike[str], model: nn.Module, spec: NetworkSpec, *, half: bool = False) -> Path:
@@ -85,6 +102,7 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Module, NetworkSpec]:
     tensors, content = read_tensors(path, FORMAT, VERSION)
     try:
         spec = NetworkSpec.from_json(content["spec"])
+        _check_shapes(spec, tensors)
         model = spec.build()
         for name, layer in rate_norm_layers(model):
             layer.output = content["outputs"][name]
@@ -96,9 +114,21 @@ def load_network(path: str | os.PathLike[str]) -> tuple[nn.Module, NetworkSpec]:
             for name, t in tensors.items()
         }
         model.load_state_dict(state)
-    except (KeyError, TypeError, ValueError, RuntimeError, UsageError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, UsageError, AttributeError) as error:
         raise FileFormatError(
             f"Reading {path}: its weights do not fit the network it names "
-            f"({str(error).splitlines()[0][:200]}). Write it anew."
+            f"({(str(error).splitlines() or [type(error).__name__])[0][:200]}). Write it anew."
         ) from error
     return model.eval(), spec
+
+
+def _check_shapes(spec: NetworkSpec, tensors: Mapping[str, Tensor]) -> None:
+    """Compare with the network on the meta device, which takes no memory: a file of a few bytes that names a network of
+    many gigabytes is refused before the gigabytes are asked for."""
+    with torch.device("meta"):
+        wanted = {name: t.shape for name, t in spec.build().state_dict().items()}
+    if differing := sorted(n for n in {*wanted, *tensors} if n not in tensors or wanted.get(n) != tensors[n].shape):
+        raise ValueError(f"{differing[0]!r} is missing, unknown or of another shape")
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError(f"{name!r} holds NaN or infinity")

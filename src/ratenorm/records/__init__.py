@@ -106,7 +106,7 @@ def _parse(path: Path) -> Record:
                 f"{path} has {size:,} bytes; a record has at most {SIZE_LIMIT:,}. It is not a record of ratenorm."
             )
         text = path.read_bytes().decode("utf-8")
-        record = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
+        record = json.loads(text, **_STRICT)
         json.dumps(record, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
     except OSError as error:
         raise UsageError(f"The record {path} could not be read: {error.strerror or error}.") from error
@@ -168,6 +168,13 @@ def _finite(text: str) -> float:
     return value
 
 
+def _bounded(text: str) -> int:
+    value = int(text)
+    if abs(value) >= 2**63:
+        raise ValueError(f"{text[:30]} is too large for a whole number")
+    return value
+
+
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for key, value in pairs:
@@ -176,5 +183,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys[key] = value
     return keys
 
+
+_STRICT: dict[str, Any] = {
+    "parse_constant": _refuse_constant,
+    "parse_float": _finite,
+    "parse_int": _bounded,
+    "object_pairs_hook": _unique_keys,
+}
 
 __all__ = ["FILE_NAME", "FORMAT", "VERSION", "Record", "find", "read", "salvage", "write"]

@@ -53,9 +53,11 @@ class Convert:
         from ratenorm.errors import UsageError
         from ratenorm.export.network import load_network
         from ratenorm.export.spiking import save
+        from ratenorm.files import check_writable
 
         if self.out.exists() and not self.overwrite:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
+        check_writable(self.out)
         model, spec = load_network(self.network)
         with joined() as here:  # under torchrun each process calibrates on its part of the images
             conversion = self._convert(model, spec, here)

@@ -1,0 +1,111 @@
+"""The sums of an unfinished evaluation, kept in the run folder, so that a stopped one goes on with the next batch.
+
+Every process keeps its own sums beside the others'. They are exact (whole numbers, and floats that JSON gives back bit
+for bit) and are added to in the same order, so that an evaluation stopped anywhere ends with the figures of an unbroken
+one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ratenorm.distributed import world
+from ratenorm.engines.evaluate import Evaluation, LayerTotals
+from ratenorm.engines.result import Fit
+from ratenorm.experiments.remember import PART_LIMIT, PARTS
+from ratenorm.files import to_json, write_atomic
+from ratenorm.graph.net import SpikingNet
+from ratenorm.runs import RunFolder
+
+SECONDS = 20.0  # between two savings: what a kill costs at most
+
+
+class PartialSums:
+    """Where the sums of one evaluation are kept; `about` is all that it depends on besides the network."""
+
+    def __init__(self, folder: RunFolder, net: SpikingNet, about: dict[str, Any], seconds: float = SECONDS) -> None:
+        here = world()
+        self.key = hashlib.sha256((_fingerprint(net) + to_json({**about, **asdict(here)})).encode()).hexdigest()
+        self.path = folder.path / PARTS / f"{self.key[:16]}.sums.json"
+        self.seconds = seconds
+        self.saved = time.monotonic()
+
+    def load(self, steps: int) -> tuple[Evaluation, int]:
+        """The sums and the number of batches in them; nothing where there is nothing, or nothing sound."""
+        try:
+            if self.path.stat().st_size <= PART_LIMIT:
+                kept = json.loads(self.path.read_text(encoding="utf-8"))
+                if kept["key"] == self.key and kept["sha256"] == _digest(kept):
+                    return _evaluation(kept["sums"]), int(kept["batches"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            pass  # not there, cut short or changed: not worth more than computing it anew
+        return Evaluation(steps), 0
+
+    def save(self, sums: Evaluation, batches: int) -> None:
+        kept: dict[str, Any] = {"key": self.key, "batches": batches, "sums": _plain(asdict(sums))}
+        write_atomic(self.path, to_json({**kept, "sha256": _digest(kept)}).encode())
+        self.saved = time.monotonic()
+
+    def save_if_due(self, sums: Evaluation, batches: int) -> None:
+        if time.monotonic() - self.saved >= self.seconds:
+            self.save(sums, batches)
+
+    def forget(self) -> None:
+        """The evaluation is finished and its figures are kept elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+
+def _digest(kept: dict[str, Any]) -> str:
+    return hashlib.sha256(to_json([kept["key"], kept["batches"], kept["sums"]]).encode()).hexdigest()
+
+
+def _fingerprint(net: SpikingNet) -> str:
+    """Equal for equal networks."""
+    digest = hashlib.sha256(repr((net.output, net.input_shape)).encode())
+    for node in net.nodes:
+        digest.update(repr((node.name, node.op.kind, node.inputs, sorted(node.op.settings().items()))).encode())
+        for name, tensor in sorted(node.op.tensors().items()):
+            digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value.tolist() if isinstance(value, Tensor) else value
+
+
+def _evaluation(sums: dict[str, Any]) -> Evaluation:
+    def floats(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)
+
+    def layer(kept: dict[str, Any]) -> LayerTotals:
+        fit = kept["fit"]
+        return LayerTotals(
+            **{
+                **kept,
+                "spikes": floats(kept["spikes"]),
+                "synaptic_ops": floats(kept["synaptic_ops"]),
+                "rates": torch.tensor(kept["rates"], dtype=torch.int64),
+                "fit": None if fit is None else Fit(floats(fit["error"]), fit["total"], fit["power"]),
+            }
+        )
+
+    return Evaluation(
+        **{
+            **sums,
+            "correct": torch.tensor(sums["correct"], dtype=torch.int64),
+            "relay_ops": floats(sums["relay_ops"]),
+            "layers": [layer(entry) for entry in sums["layers"]],
+        }
+    )
