@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
+import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding
@@ -66,6 +67,12 @@ def start(
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
     if len(x) == 0:
         raise DataError("Simulating: there is no image in the batch. Give at least one.")
+    finite = torch.isfinite(x).flatten(1).all(1)
+    if not finite.all():
+        bad = first_image + int((~finite).nonzero()[0])
+        raise DataError(
+            f"Simulating: image {bad} holds NaN or infinity; no neuron would fire for it. Remove or mend it."
+        )
     reason = None if engine == "dense" else available.unfit(net, x)
     if reason is not None and engine == "event":
         raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")

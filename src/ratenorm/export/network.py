@@ -74,9 +74,10 @@ class NetworkSpec:
             raise ValueError("the spec's names must be texts and its sizes whole numbers")
         if len(self.size) != 2 or not all(1 <= n <= LARGEST_SIZE for n in whole):
             raise ValueError(f"the spec's sizes are {whole}; each must lie between 1 and {LARGEST_SIZE}")
-        if len(self.mean) != self.channels or self.classes and len(self.classes) != self.num_classes:
+        if len(self.mean) != self.channels or len(self.classes) not in (0, self.num_classes):
             raise ValueError(
-                f"the spec has {len(self.mean)} means for {self.channels} channels, or classes without a name"
+                f"the spec has {len(self.mean)} means for {self.channels} channels and {len(self.classes)} names for "
+                f"{self.num_classes} classes"
             )
         _ = self.normalisation  # one finite mean and positive std a channel
 

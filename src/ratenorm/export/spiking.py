@@ -19,7 +19,7 @@ from ratenorm.graph.ops import KINDS, Activation, AdaptiveAvgPool, Conv, Fire, L
 
 FORMAT, VERSION = "ratenorm-spiking-net", 1
 _SEPARATOR = "//"  # between a node's name and its tensor's
-# Bounds a hostile file runs into before memory or time is spent. VGG-16 on 224 x 224 images stays below a tenth of each.
+# Bounds that a hostile file meets before memory or time is spent. VGG-16 on 224 x 224 stays below a tenth of each.
 LARGEST_VALUE = 2**26  # values of one node for one image
 LARGEST_WORK = 2**36  # multiplications of one node for one image
 LARGEST_WINDOWS = 2**12  # of adaptive pooling, along one dimension
