@@ -1,0 +1,73 @@
+"""Children that start at once: torch is imported here, a child is a fork of this process, and nothing survives it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+
+def one_thread() -> None:
+    """Threads do not survive a fork, so there must be none."""
+    torch.set_num_threads(1)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a child ended: its exit code, 128 + number for a signal that killed it, and what it had left running."""
+
+    code: int
+    orphans: int
+
+
+@contextlib.contextmanager
+def child(work: Callable[[], int], quiet: bool = True) -> Iterator[int]:
+    """A fork of this process that does `work`; gives its number. Whoever opens it must end it or wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    number = os.fork()
+    if number == 0:
+        code = 1
+        try:
+            os.setsid()  # a process group of its own: whatever it leaves behind can be counted
+            if quiet:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, 1)
+                os.dup2(null, 2)
+            code = work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    yield number
+
+
+def wait(number: int, seconds: float = 120.0) -> End:
+    """Wait for a child; one that hangs is killed and counted as 124, as `timeout` does."""
+    deadline = time.monotonic() + seconds
+    while True:
+        done, status = os.waitpid(number, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return End(128 - code if code < 0 else code, _left(number))
+        if time.monotonic() > deadline:
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+            return End(124, _left(number))
+        time.sleep(0.002)
+
+
+def _left(group: int) -> int:
+    """1 if a process of the group still runs."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return 0
+    return 1
