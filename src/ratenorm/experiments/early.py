@@ -22,7 +22,7 @@ def early_exit_entry(
     spec: NetworkSpec,
     steps: int,
     engine: EngineName = "auto",
-    allowed_loss: float = 0.001,
+    allowed_loss: float = 0.005,
 ) -> dict[str, Any]:
     """The `early_exit` entry of a record's run."""
     known = list(Batches(held_out, BATCH, normalise=spec.normalisation))

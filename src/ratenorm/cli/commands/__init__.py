@@ -15,10 +15,24 @@ from ratenorm.cli.commands.doctor import Doctor
 from ratenorm.cli.commands.evaluate import Evaluate
 from ratenorm.cli.commands.info import Info
 from ratenorm.cli.commands.report import Report
+from ratenorm.cli.commands.reproduce import Reproduce
 from ratenorm.cli.commands.train import Train
 from ratenorm.cli.commands.watch import Watch
 
-ALL: tuple[type, ...] = (Demo, Train, Convert, Evaluate, Compare, Diagnose, Report, Watch, Data, Info, Doctor)
+ALL: tuple[type, ...] = (
+    Demo,
+    Train,
+    Convert,
+    Evaluate,
+    Compare,
+    Diagnose,
+    Reproduce,
+    Report,
+    Watch,
+    Data,
+    Info,
+    Doctor,
+)
 
 
 def any_command() -> Any:

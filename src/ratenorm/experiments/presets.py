@@ -1,0 +1,96 @@
+"""One preset a network of the paper's tables: how it is trained here, what is compared on it, what the paper found.
+
+The authors trained a ReLU network first and went on from its weights with Rate Norm layers. So do we: one long
+training then serves the baselines and us.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ratenorm.data import AUGMENTS
+from ratenorm.train.config import Stage1, Stage2
+
+# What the paper compares with: method on the command line -> its name in the tables.
+BASELINES: dict[str, str] = {
+    "max": "Max Norm",
+    "percentile:99.9": "Robust Norm",
+    "spike": "SpikeNorm",
+    "scaled:0.8:spike": "RMP",
+    "data": "Diehl, data-based",
+    "model": "Diehl, model-based",
+    "channel": "channel-wise",
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A network of the paper, for one or more seeds."""
+
+    name: str
+    model: str
+    data: str
+    relu: Stage1  # the long training, with ReLU
+    rnl: Stage1  # goes on from its weights with Rate Norm layers
+    ril: Stage2  # p'
+    seeds: tuple[int, ...] = (0,)
+    steps: int = 256
+    where: str = "table 1"
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _recipe(data: str, epochs: int, lr: float, tune: int, smooth: float = 0.0) -> tuple[Stage1, Stage1]:
+    augment = AUGMENTS[data]
+    relu = Stage1(epochs=epochs, lr=lr, augment=augment, label_smoothing=smooth, ema=0.998)
+    rnl = Stage1(epochs=tune, lr=lr / 10, peak=0.1, augment=augment, label_smoothing=smooth, ema=0.995)
+    return relu, rnl
+
+
+def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int, lam: float, **more: Any) -> Preset:
+    relu, rnl = _recipe(data, epochs, lr, tune, more.pop("smooth", 0.0))
+    return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000), **more)
+
+
+ALL: tuple[Preset, ...] = (
+    _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, 0.1, seeds=(0, 1, 2)),
+    _preset("alexnet-mnist", "alexnet", "mnist", 10, 0.05, 3, 0.1, seeds=(0, 1, 2)),
+    _preset(
+        "preact_resnet20-cifar10",
+        "preact_resnet20",
+        "cifar10",
+        24,
+        0.2,
+        6,
+        0.1,
+        seeds=(0, 1, 2),
+        where="workhorse",
+        note="ResNet-20 of Table 1 in pre-activation form",
+    ),
+    _preset(
+        "vgg16-cifar10",
+        "vgg16",
+        "cifar10",
+        26,
+        0.05,
+        4,
+        0.1,
+        smooth=0.1,
+        steps=512,
+        where="tables 1 and 2, figures 4, 6, 7",
+        note="512-wide fully connected layers",
+    ),
+    _preset(
+        "preact_resnet18-cifar10", "preact_resnet18", "cifar10", 24, 0.1, 4, 0.1, smooth=0.1, where="tables 1 and 2"
+    ),
+    _preset(
+        "vgg16-cifar100", "vgg16", "cifar100", 30, 0.05, 5, 0.1, smooth=0.1, note="512-wide fully connected layers"
+    ),
+    _preset("preact_resnet18-cifar100", "preact_resnet18", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1),
+    _preset("preact_resnet34-cifar100", "preact_resnet34", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1),
+)
+
+BY_NAME = {preset.name: preset for preset in ALL}
