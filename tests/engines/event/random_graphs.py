@@ -80,7 +80,7 @@ class _Growing:
         if max(padding) >= min(space):  # a picture cannot be mirrored further than it reaches
             mode = "constant"
         groups = pick((1, 1, 1, channels, 2 if channels % 2 == 0 else 1))
-        width = outputs or (channels if groups > 1 else pick((2, 8, 33)))
+        width = outputs or (channels if groups > 1 else pick((2, 8, 33, 64)))
         groups = groups if width % groups == 0 else 1
         weight = self.numbers(width, channels // groups, *[kernel] * len(space))
         bias = pick((None, self.numbers(width)))
@@ -152,8 +152,9 @@ def random_net(seed: int) -> SpikingNet:
     flat = grown.put(Reshape((torch.Size(grown.shapes[here]).numel(),)), here)
     size = grown.shapes[flat][0]
     if rng.random() < 0.3:
-        flat = grown.fire(grown.put(Linear(grown.numbers(5, size), grown.numbers(5)), flat))
-        size = 5
+        hidden = rng.choice((5, 130))
+        flat = grown.fire(grown.put(Linear(grown.numbers(hidden, size), grown.numbers(hidden)), flat))
+        size = hidden
     out = flat if rng.random() < 0.1 else grown.put(Linear(grown.numbers(3, size), grown.numbers(3)), flat)
     return SpikingNet(tuple(grown.nodes), out, shape)
 
@@ -165,17 +166,23 @@ def _stretch(grown: _Growing, here: str) -> str:
         here = change(here)
     if len(grown.shapes[here]) < 2:
         return here
-    kind = rng.choice(("plain", "plain", "residual", "shortcut", "concat", "direct", "input", "twice"))
+    kind = rng.choice(("plain", "plain", "residual", "block", "block", "shortcut", "concat", "direct", "twice"))
     if kind == "direct":
         return grown.fire(grown.affine(here))
     if kind == "concat":
         other = grown.fire(grown.put(Affine(grown.powers(1), grown.numbers(1)), here))
         both = grown.put(Concat(1), here, other, grown.put(Affine(grown.powers(1)), here))
         return grown.fire(grown.conv(both))
+    if kind == "block":
+        channels, *space = grown.shapes[here]
+        weight = grown.numbers(channels, channels, *[3] * len(space))
+        same = Conv(weight, None, (1,) * len(space), (1,) * 2 * len(space), (1,) * len(space))
+        skip = rng.choice((here, grown.put(Affine(grown.powers(channels, *[1] * len(space))), here)))
+        return grown.fire(grown.put(Add(), grown.put(same, here), skip))
     first = grown.conv(here)
     if kind == "twice":
         return grown.fire(grown.conv(first))
-    if kind in ("residual", "input") and grown.shapes[first] == grown.shapes[here]:
+    if kind == "residual" and grown.shapes[first] == grown.shapes[here]:
         return grown.fire(grown.put(Add(), first, grown.affine(here), here))
     if kind == "shortcut":
         hidden = grown.fire(first)

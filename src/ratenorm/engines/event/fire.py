@@ -16,7 +16,7 @@ from numpy import uintp
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.scatter import LANES, ZERO, Feed, scatter
-from ratenorm.engines.event.vector_add import add_row
+from ratenorm.engines.event.vector_add import add_row, add_where
 from ratenorm.engines.event.vector_fire import fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
 
 
@@ -101,6 +101,8 @@ def fire_listed(
             for step in range(sizes.steps):
                 row = image * sizes.steps + step
                 scatter(total, block, sizes.width, row, feed)
+                if len(feed.skip) > 0:
+                    _add_skip(total, places, feed, row, block, sizes)
                 if len(extra) > 0:
                     _add_extra(total, places, extra, row, block, sizes)
                 _fire_step(sizes, row, block, state, base0, neurons, base, scratch)
@@ -136,6 +138,17 @@ def _add_extra(total: Array, places: Array, extra: Array, row: int, block: int, 
     for p in range(pixels):
         source = ((uintp(row) * pixels + p) * uintp(sizes.blocks) + uintp(block)) * lanes
         add_row(total, uintp(places[p]), extra, source, lanes, np.float32(1.0))
+
+
+@compiled
+def _add_skip(total: Array, places: Array, feed: Feed, row: int, block: int, sizes: Sizes) -> None:
+    lanes, pixels = uintp(sizes.width), uintp(sizes.pixels)
+    groups = lanes // LANES
+    for p in range(pixels):
+        word0 = ((uintp(row) * pixels + p) * uintp(sizes.blocks) + uintp(block)) * groups
+        for g in range(groups):
+            scale = uintp(block) * lanes + g * LANES
+            add_where(total, uintp(places[p]) + g * LANES, feed.skip_scale, scale, feed.skip[word0 + g])
 
 
 @compiled

@@ -8,7 +8,7 @@ Channels that only fill up a block have an infinite threshold and never spike.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,6 +34,11 @@ class Layout:
         channels = shape[0]
         width = 16 if channels <= 16 else 32
         return cls(shape, width, -(-channels // width))
+
+    def widened(self) -> Layout:
+        """Blocks of up to 128 lanes, for stages that keep no windows in registers: each spike is visited less often."""
+        width = next((w for w in (128, 64) if self.lanes % w == 0), self.width)
+        return replace(self, width=width, blocks=self.lanes // width)
 
     @property
     def channels(self) -> int:

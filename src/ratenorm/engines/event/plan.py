@@ -39,6 +39,7 @@ class Stage:
     node: Node
     layout: Layout
     listed: tuple[tuple[str, Route], ...]  # (summand, route)
+    skip: Route | None  # a skip connection, added from the spikes themselves
     computed: tuple[str, ...]  # summands left to torch
     base: Tensor | None  # [1, …]; None where it depends on the images
     fan_out: Array  # empty for the output
@@ -55,7 +56,7 @@ class Stage:
     @property
     def driven(self) -> bool:
         """Whether any spike reaches it."""
-        return bool(self.listed or self.computed)
+        return bool(self.listed or self.computed or self.skip)
 
     @property
     def current(self) -> str:
@@ -71,6 +72,14 @@ class Stage:
     @cached_property
     def tables(self) -> Tables:
         return make_tables(self.layout, [route for _, route in self.listed])
+
+    @cached_property
+    def skip_scale(self) -> Array:
+        """Lane by lane what a spike of the skip connection brings; empty where there is none."""
+        lanes = np.zeros(0 if self.skip is None else self.layout.lanes, np.float32)
+        if self.skip is not None:
+            lanes[: self.layout.channels] = self.skip.weight[:, 0].numpy()
+        return aligned(lanes)
 
     @cached_property
     def start(self) -> Array:
@@ -135,9 +144,13 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
             computed.append(name)
         else:
             listed += [(name, route) for route in found]
+    skip = next((route for _, route in listed if route.skip and fires), None)
+    listed = [(name, route) for name, route in listed if route is not skip]
+    if listed and not any(route.window for _, route in listed):
+        layout = layout.widened()
     fan_out, by_word = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
     constant = None if _reads(net, current, static) else base(net, current, {})
-    return Stage(node, layout, tuple(listed), tuple(computed), constant, fan_out, by_word)
+    return Stage(node, layout, tuple(listed), skip, tuple(computed), constant, fan_out, by_word)
 
 
 def _reads(net: SpikingNet, name: str, static: frozenset[str]) -> bool:

@@ -54,6 +54,7 @@ class Route:
     weight: Tensor  # [C_in, taps, C_out]; [C, taps] where a channel reaches only itself
     diagonal: bool
     window: Window | None = None
+    skip: bool = False  # every neuron reaches its twin only: a skip connection
 
     @property
     def digits(self) -> int:
@@ -198,7 +199,8 @@ def _linear_routes(net: SpikingNet, linear: Linear, read: str, spiking: Callable
 def _same_route(net: SpikingNet, name: str, way: _Way) -> Route | None:
     space = net.shapes[name][1:]
     pixels = torch.Size(space).numel()
-    return _route(net, way, same_pairs(pixels), torch.ones(net.shapes[name][0], 1), space)
+    found = _route(net, way, same_pairs(pixels), torch.ones(net.shapes[name][0], 1), space)
+    return found if found is None else replace(found, skip=way.pool is None)
 
 
 def _route(net: SpikingNet, way: _Way, pairs: Pairs, weight: Tensor, space: tuple[int, ...]) -> Route | None:

@@ -35,6 +35,8 @@ class Feed(NamedTuple):
     weights: Array
     block_size: int
     diagonal: Array
+    skip: Array  # the spikes of a skip connection, words as of the population itself; empty where there is none
+    skip_scale: Array
 
 
 @compiled

@@ -53,6 +53,22 @@ def add_row(typingctx, total, at, rows, row, length, factor):
     return signature, generate
 
 
+@intrinsic
+def add_where(typingctx, total, at, scale, first, word):
+    """total[at + k] += scale[first + k] for the set bits k of a 16-bit word."""
+    signature = types.void(total, types.uintp, scale, types.uintp, types.uint16)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        into = address(context, builder, sig.args[0], args[0], args[1], FLOATS)
+        amount = load(builder, address(context, builder, sig.args[2], args[2], args[3], FLOATS))
+        chosen = builder.bitcast(args[4], ir.VectorType(ir.IntType(1), LANES))
+        added = builder.select(chosen, amount, ir.Constant(FLOATS, [0.0] * LANES))
+        builder.store(builder.fadd(load(builder, into), added), into, align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
     """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents.
 

@@ -27,6 +27,7 @@ UNPACK = 1.0  # to hand one neuron's spike of a step to torch, pooled, and to ta
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
 
 _NOTHING: Array = np.zeros(0, np.float32)
+_NO_SPIKES: Array = np.zeros(0, np.uint16)
 
 
 class StageWork:
@@ -43,6 +44,7 @@ class StageWork:
         ]
         self.rows = self.dense_rows = 0  # run so far, and how many of them by convolution
         self.sections = stage.tables.sections
+        self.skip = _NO_SPIKES
 
     def blocks(self, part: int) -> tuple[int, int]:
         """The blocks that one of the parts takes."""
@@ -55,8 +57,22 @@ class StageWork:
 
     def feed(self, room: Room) -> Feed:
         t = self.stage.tables
-        listed = (room.entries, room.ranges, room.marks, room.mark_stride, self.sections)
-        return Feed(*listed, t.factors, t.first, t.rows, t.shares, t.weights, t.block_size, t.diagonal)
+        return Feed(
+            entries=room.entries,
+            ranges=room.ranges,
+            marks=room.marks,
+            mark_stride=room.mark_stride,
+            sections=self.sections,
+            factors=t.factors,
+            first=t.first,
+            segments=t.rows,
+            shares=t.shares,
+            weights=t.weights,
+            block_size=t.block_size,
+            diagonal=t.diagonal,
+            skip=self.skip,
+            skip_scale=self.stage.skip_scale,
+        )
 
     def prepare(
         self,
@@ -80,6 +96,8 @@ class StageWork:
             self.sections[k, 6] = found > MANY * rows * route.grid
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
             cost += found * stage.layout.blocks * ENTRY + share * route.additions * ADDITION
+        if stage.skip is not None:
+            self.skip = populations[stage.skip.source].words
         names = list(stage.computed)
         if choose and cost > rows * stage.dense_cost(MULTIPLY_ADD, UNPACK):
             names += dict.fromkeys(name for name, _ in stage.listed)
