@@ -30,6 +30,11 @@ class World:
         return self.rank == 0
 
 
+def restarts() -> int:
+    """How often torchrun has started these processes anew, because one of them died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 def world() -> World:
     """The processes that work together now; alone if none were started together."""
     if dist.is_available() and dist.is_initialized():
@@ -44,16 +49,19 @@ def joined(device: str = "cpu") -> Iterator[World]:
         yield World()
         return
     try:
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+        store, rank, size = next(dist.rendezvous("env://"))
+        # torchrun keeps one store over its restarts: without a name of its own, a new attempt finds the dead one's
+        # addresses in it
+        store = dist.PrefixStore(f"attempt{restarts()}", store)
+        backend = "nccl" if device.startswith("cuda") else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
         raise UsageError(
             f"Joining {os.environ.get('WORLD_SIZE')} processes: {str(error).splitlines()[0]}. Start them with "
             "torchrun, which sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."
         ) from error
-    try:
-        yield world()
-    finally:
-        dist.destroy_process_group()
+    yield world()
+    dist.destroy_process_group()  # not after an error: the others may be waiting for this process, and must see it end
 
 
 def total(tensor: Tensor) -> Tensor:

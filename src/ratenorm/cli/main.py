@@ -38,12 +38,16 @@ class Terminated(BaseException):
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """Within it SIGTERM unwinds the stack as Ctrl-C does, so that locks and temporary files are cleaned up."""
+    """Within it SIGTERM unwinds the stack as Ctrl-C does, so that locks and temporary files are cleaned up.
+
+    Not under torchrun: a process that waits for another one in a collective would not hear it.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    if threading.current_thread() is not threading.main_thread():  # elsewhere Python takes no handlers
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    if not alone or threading.current_thread() is not threading.main_thread():  # elsewhere Python takes no handlers
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)

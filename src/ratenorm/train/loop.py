@@ -69,7 +69,7 @@ class Position:
             raise ValueError(f"epoch {at.epoch!r}, batch {at.batch!r}, {at.seconds!r} seconds")
         if at.epoch > epochs or len(at.history) != at.epoch:
             raise ValueError(f"{len(at.history)} finished epochs at epoch {at.epoch} of {epochs}")
-        if not all(isinstance(e, dict) for e in at.history) or not all(map(math.isfinite, at.sums.values())):
+        if not all(isinstance(e, dict) for e in at.history) or not all(map(math.isfinite, dict(at.sums).values())):
             raise ValueError("its figures are no numbers")
         return at
 
