@@ -11,6 +11,7 @@ from torch import Tensor
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import DenseSimulation, chunks
 from ratenorm.engines.event import available
+from ratenorm.engines.memory import available_memory, check_memory, estimate_memory
 from ratenorm.engines.result import SimResult
 from ratenorm.errors import DataError, SimulationError, UsageError
 from ratenorm.graph.net import SpikingNet
@@ -43,6 +44,9 @@ def simulate(
     """
     if steps < 1 or chunk < 1:
         raise UsageError(f"Simulating: steps is {steps} and chunk {chunk}; both must be at least 1.")
+    if net.device.type == "cpu":
+        need = estimate_memory(net, len(x), steps, chunk=chunk, fit=fit, first_spikes=first_spikes)
+        check_memory(need, len(x), available_memory())
     simulation = start(net, x, engine, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
     if isinstance(simulation, DenseSimulation):
         for size in chunks(steps, chunk):
