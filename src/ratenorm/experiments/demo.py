@@ -34,6 +34,8 @@ from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.stage1 import hold_out
 
+# Rate Norm layers hand on z (Eq. 6): thresholds scaled by p then keep the weight of the biases, and the last layer,
+# which no BatchNorm follows, sees activations instead of tiny rates. See docs/architecture.md.
 DEMO_TRAINING = TrainConfig(
     model="cnn7",
     data=DataConfig("mnist"),
@@ -44,6 +46,7 @@ DEMO_TRAINING = TrainConfig(
         augment=Augment(shift=1),
     ),
     stage2=Stage2(lam=0.03, images=20_000),
+    output="activation",
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ratenorm.core.rate_norm import rate_norm_layers, set_p_
+from ratenorm.core.rate_norm import Output, rate_norm_layers, set_p_
 from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
 from ratenorm.distributed import wait_for_all, world
 from ratenorm.errors import UsageError
@@ -51,6 +51,7 @@ class TrainConfig:
     stage2: Stage2 | None = field(default_factory=Stage2)
     from_relu: str | None = None  # a network file trained with ReLU to start from
     images: int | None = None  # train on this many images only: reduced scale
+    output: Output = "rate"  # what Rate Norm layers hand on: r^, or z = theta r^ (both stand in Eq. 6)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -97,6 +98,8 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     normalise = spec.normalisation
     torch.manual_seed(config.stage1.seed)
     model = spec.build()
+    for _, layer in rate_norm_layers(model):
+        layer.output = config.output
     _check_size(model, spec)
     model.to(_own(device))
     stage1_file, stage2_file = folder / STAGE1_FILE, folder / STAGE2_FILE

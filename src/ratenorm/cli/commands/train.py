@@ -56,6 +56,8 @@ class Train:
     """weight of the Rate Inference Loss in stage 2 (the paper: 0.5)"""
     per_layer: bool = False
     """stage 2: after the shared p', one p' for each layer"""
+    output: Literal["rate", "activation"] = "rate"
+    """what Rate Norm layers hand on: the rate (the paper), or the activation, which trains better without BatchNorm"""
     from_relu: Path | None = None
     """start stage 1 from this network, trained with --activation relu"""
     images: int | None = None
@@ -103,6 +105,7 @@ class Train:
             stage2 if self.stage2 and self.activation == "rate_norm" else None,
             None if self.from_relu is None else str(self.from_relu),
             self.images,
+            self.output,
         )
         with joined(self.device) as here:
             how = mode(self.resume, self.overwrite)
