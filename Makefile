@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types bench clean help
+.PHONY: demo test lint types bench peers reproduce clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -30,6 +30,19 @@ types: .venv/installed     ## mypy --strict
 bench: .venv/installed     ## ratios of speed and memory, written to results/bench (nothing else should run)
 	$(BIN)/python benchmarks/rate_norm_step.py
 	$(BIN)/python benchmarks/calibration.py
+	$(BIN)/python benchmarks/engine.py
+
+.venv-peers/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable . setuptools
+	.venv-peers/bin/pip install --quiet --no-deps spikingjelly==2.0.0 sinabs==3.1.3 snntorch==1.0.0 nir nirtorch pbr loguru h5py
+	@touch $@
+
+peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
+	.venv-peers/bin/python benchmarks/peers.py
+
+reproduce: .venv/installed ## the paper's tables: trains what is missing (hours), resumes what was cut, writes results/
+	$(BIN)/ratenorm reproduce
 
 clean:         ## remove what the other targets made
-	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache
