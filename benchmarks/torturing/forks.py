@@ -64,6 +64,17 @@ def wait(number: int, seconds: float = 120.0) -> End:
         time.sleep(0.002)
 
 
+def end_after(number: int, seconds: float, how: signal.Signals) -> End:
+    """Send a child a signal after a while, unless it ends by itself before."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, number, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return wait(number)
+        time.sleep(0.001)
+    os.kill(number, how)
+    return wait(number)
+
+
 def _left(group: int) -> int:
     """1 if a process of the group still runs."""
     try:

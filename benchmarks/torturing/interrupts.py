@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -17,7 +16,7 @@ from PIL import Image
 from ratenorm import records
 from ratenorm.cli.main import main
 from ratenorm.runs import holds_a_run
-from torturing.forks import child, wait
+from torturing.forks import child, end_after, wait
 
 
 def picture_folder(folder: Path, count: int = 30) -> Path:
@@ -54,9 +53,7 @@ def interrupt_often(each: int, folder: Path, rng: random.Random, say: Callable[[
         path = folder / "run"
         shutil.rmtree(path, ignore_errors=True)
         with child(lambda words=words, path=path: main([*words, "--out", str(path)])) as process:  # type: ignore[misc]
-            time.sleep(rng.uniform(0.05, length))
-            os.kill(process, number)
-            end = wait(process)
+            end = end_after(process, rng.uniform(0.05, length), number)
         if end.code == 0:
             counts["came_too_late"] += 1
             continue

@@ -1,0 +1,55 @@
+"""A short form of `make torture`, and two processes against one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--only", "kills", "disk", "--kills", "15", "--positions", "8"],
+        ["--only", "interrupts", "--interrupts", "1"],
+        ["--only", "mutants", "--mutants", "80"],
+        ["--only", "forged", "--forged", "120"],
+    ],
+    ids=lambda words: words[1],
+)
+def test_short_torture(words: list[str], tmp_path: Path, environment: dict[str, str]) -> None:
+    out = tmp_path / "torture.json"
+    program = [sys.executable, str(ROOT / "benchmarks" / "torture.py"), *words, "--seed", "5", "--out", str(out)]
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    record = json.loads(out.read_text())
+    assert record["failures"] == []
+    assert {"config", "seed", "versions", "hardware"} <= record.keys()
+    figures = record["figures"]
+    if "kills" in figures:
+        assert figures["kills"]["kills"] == 15
+        assert figures["disk"]["next_checkpoint_succeeds"]
+    if "mutants" in figures:
+        assert all(f["refused"] + f["same"] > 0 for f in figures["mutants"].values())
+
+
+def test_two_processes_one_of_which_dies_agree_with_one(tmp_path: Path, environment: dict[str, str]) -> None:
+    script = str(Path(__file__).parent / "together.py")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    alone = [sys.executable, script, str(tmp_path / "one")]
+    together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    together += [script, str(tmp_path / "two"), "die"]
+    for program in (alone, together):
+        ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=200)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+    one, two = (json.loads((tmp_path / name / "figures.json").read_text()) for name in ("one", "two"))
+    assert (one["restarts"], two["restarts"]) == (0, 1)
+    assert two["losses"] == pytest.approx(one["losses"], abs=1e-6)
+    assert two["thresholds"] == one["thresholds"]
+    assert two["counts"] == one["counts"]
