@@ -1,7 +1,7 @@
-"""Torture: kill, interrupt, mutate, fill the disk, spread over processes, run for long; print the figures and keep them.
+"""Torture: kill, interrupt, mutate, fill the disk, spread over processes, run for long; print and keep the figures.
 
-    python benchmarks/torture.py                       the figures that we promise, about ten minutes on two cores
-    python benchmarks/torture.py --kills 20 --mutants 500 --only kills mutants
+python benchmarks/torture.py                       the figures that we promise, about ten minutes on two cores
+python benchmarks/torture.py --kills 20 --mutants 500 --only kills mutants
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ratenorm.experiments.environment import hardware, versions
+from ratenorm.files import write_atomic
 from torturing.disk import fill_the_disk
 from torturing.forged import forged
 from torturing.forks import child, one_thread, wait
@@ -24,9 +26,6 @@ from torturing.kills import kill_often
 from torturing.memory import evaluate_many
 from torturing.mutations import fuzz
 from torturing.processes import compare_processes
-
-from ratenorm.experiments.environment import hardware, versions
-from ratenorm.files import write_atomic
 
 
 def options() -> argparse.Namespace:

@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,24 +100,25 @@ def forged(count: int, seed: int, say: Callable[[str], None] = print) -> dict[st
         with tempfile.TemporaryDirectory() as folder:
             file = MAKERS[name](Path(folder)).file
             use(file)  # whatever is imported late is imported now
-            tensors, content = read_tensors(file, kind, 1)
-
-            def work(tally: Path, file: Path = file, use: Callable[[Path], Any] = use) -> None:
-                rng = random.Random(f"{seed} {file.name}")
-                counts: Counter[str] = Counter()
-                worst: dict[str, str] = {}
-                for _ in range(count):
-                    new, kept = copy.deepcopy(content), dict(tensors)
-                    forge(new, kept, rng)
-                    write_tensors(file, kept, new)
-                    outcome, detail = read_once(lambda: use(file), None)
-                    outcome = {"same": "run", "accepted changed": "run"}.get(outcome, outcome)
-                    counts[outcome] += 1
-                    if outcome not in ("run", "refused"):
-                        worst.setdefault(f"{outcome}: {detail[:60]}", detail)
-                names = ("run", "refused", "other errors", "hangs", "out of memory")
-                tally.write_text(json.dumps({"files": count, **dict.fromkeys(names, 0), **counts, "examples": worst}))
-
+            work = partial(_use_all, file, kind, use, count, seed)
             found[name] = _in_child(work, Path(folder))
         say(f"  forged {name}: {found[name]}")
     return found
+
+
+def _use_all(file: Path, kind: str, use: Callable[[Path], Any], count: int, seed: int, tally: Path) -> None:
+    tensors, content = read_tensors(file, kind, 1)
+    rng = random.Random(f"{seed} {file.name}")
+    counts: Counter[str] = Counter()
+    worst: dict[str, str] = {}
+    for _ in range(count):
+        new, kept = copy.deepcopy(content), dict(tensors)
+        forge(new, kept, rng)
+        write_tensors(file, kept, new)
+        outcome, detail = read_once(lambda: use(file), None)
+        outcome = {"same": "run", "accepted changed": "run"}.get(outcome, outcome)
+        counts[outcome] += 1
+        if outcome not in ("run", "refused"):
+            worst.setdefault(f"{outcome}: {detail[:60]}", detail)
+    names = ("run", "refused", "other errors", "hangs", "out of memory")
+    tally.write_text(json.dumps({"files": count, **dict.fromkeys(names, 0), **counts, "examples": worst}))

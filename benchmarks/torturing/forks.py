@@ -6,17 +6,21 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from tqdm import tqdm
 
 
 def one_thread() -> None:
-    """Threads do not survive a fork, so there must be none."""
+    """Threads do not survive a fork, so there must be none; and a lock shared with a child would die with it."""
     torch.set_num_threads(1)
+    tqdm.monitor_interval = 0
+    tqdm.set_lock(threading.RLock())
 
 
 @dataclass(frozen=True)

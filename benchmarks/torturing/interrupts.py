@@ -45,7 +45,14 @@ def interrupt_often(each: int, folder: Path, rng: random.Random, say: Callable[[
         start = time.monotonic()
         _quietly([*words, "--out", str(folder / "whole"), "--overwrite"])
         wholes.append((answer(folder / "whole"), time.monotonic() - start))
-    counts = {"SIGINT": 0, "SIGTERM": 0, "wrong_exit_codes": 0, "orphans": 0, "different_results": 0, "came_too_late": 0}
+    counts = {
+        "SIGINT": 0,
+        "SIGTERM": 0,
+        "wrong_exit_codes": 0,
+        "orphans": 0,
+        "different_results": 0,
+        "came_too_late": 0,
+    }
     turn = 0
     while min(counts["SIGINT"], counts["SIGTERM"]) < each:
         number = signal.SIGINT if counts["SIGINT"] <= counts["SIGTERM"] else signal.SIGTERM

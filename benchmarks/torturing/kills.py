@@ -17,7 +17,7 @@ from torturing.subjects import train_and_keep
 
 
 def kill_often(kills: int, folder: Path, rng: random.Random, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Kill trainings `kills` times and let each go on until it is done. Every end must equal that of an unbroken one."""
+    """Kill trainings `kills` times and let each go on until it is done; all must end as an unbroken one."""
     began = time.monotonic()
     train_and_keep(folder / "warm")  # what is imported or compiled late must not count
     start = time.monotonic()

@@ -55,7 +55,9 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         case 8:
             changed[at:at] = rng.randbytes(length)
         case 9:  # the first bytes say how long the header is, or what the file is
-            changed[:8] = rng.choice((rng.randbytes(8), bytes(8), b"\xff" * 8, rng.randrange(2**40).to_bytes(8, "little")))
+            changed[:8] = rng.choice(
+                (rng.randbytes(8), bytes(8), b"\xff" * 8, rng.randrange(2**40).to_bytes(8, "little"))
+            )
         case 10:
             numbers = list(re.finditer(rb"\d+", data[:200_000]))
             if numbers:
@@ -108,9 +110,9 @@ def _guard(folder: Path) -> None:
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         if event in EXECUTION:
             os._exit(3)
-        if event == "open" and isinstance(arguments[0], str | bytes) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
-            if not os.fsencode(arguments[0]).startswith(allowed):
-                os._exit(4)
+        written = event == "open" and isinstance(arguments[0], str | bytes) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if written and not os.fsencode(arguments[0]).startswith(allowed):
+            os._exit(4)
 
     signal.signal(signal.SIGALRM, stop)
     sys.addaudithook(watch)

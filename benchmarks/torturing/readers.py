@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from ratenorm import records
+from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.data.cifar import read_cifar
 from ratenorm.data.folder import load_folder
 from ratenorm.data.image_set import ImageSet
@@ -25,7 +26,6 @@ from ratenorm.errors import FileFormatError
 from ratenorm.experiments.partial import PartialSums
 from ratenorm.experiments.record import ann_entry, make_record, run_entry
 from ratenorm.experiments.remember import PARTS, remembered
-from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.export.spiking import load_with_about, save
 from ratenorm.runs import CONFIG, RunFolder

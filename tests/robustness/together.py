@@ -1,4 +1,4 @@
-"""What one process and two must agree on: run alone, or by torchrun. With `die`, a worker is killed in its first life."""
+"""What one process and two must agree on: run alone, or by torchrun. With `die`, a worker dies in its first life."""
 
 from __future__ import annotations
 

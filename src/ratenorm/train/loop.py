@@ -212,7 +212,7 @@ def first_bad_layer(model: nn.Module, images: Tensor) -> str:
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"the weights {name!r} hold NaN or infinity"
-    for name, parameter in model.named_parameters():
+    for name, parameter in reversed(list(model.named_parameters())):  # gradients come from behind
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             return f"the gradient of {name!r} holds NaN or infinity"
     found: list[str] = []
