@@ -44,5 +44,8 @@ peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and s
 reproduce: .venv/installed ## the paper's tables: trains what is missing (hours), resumes what was cut, writes results/
 	$(BIN)/ratenorm reproduce
 
+torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: the promises of docs/scaling.md, kept in results/torture.json
+	$(BIN)/python benchmarks/torture.py
+
 clean:         ## remove what the other targets made
 	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache
