@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types bench peers reproduce clean help
+.PHONY: demo test lint types bench peers reproduce torture clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
