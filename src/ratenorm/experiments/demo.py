@@ -40,7 +40,7 @@ DEMO_TRAINING = TrainConfig(
     model="cnn7",
     data=DataConfig("mnist"),
     stage1=Stage1(
-        epochs=4,
+        epochs=3,
         lr=0.1,
         batch_size=128,
         augment=Augment(shift=1),
