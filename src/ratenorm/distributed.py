@@ -49,10 +49,10 @@ def joined(device: str = "cpu") -> Iterator[World]:
         yield World()
         return
     try:
-        store, rank, size = next(dist.rendezvous("env://"))
+        store, rank, size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
         # torchrun keeps one store over its restarts: without a name of its own, a new attempt finds the dead one's
         # addresses in it
-        store = dist.PrefixStore(f"attempt{restarts()}", store)
+        store = dist.PrefixStore(f"attempt{restarts()}", store)  # type: ignore[attr-defined]
         backend = "nccl" if device.startswith("cuda") else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
