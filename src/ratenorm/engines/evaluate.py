@@ -14,12 +14,14 @@ from torch import Tensor
 
 from ratenorm import distributed
 from ratenorm.core.coding import Coding
+from ratenorm.engines.heap import give_back
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.engines.simulate import EngineName, simulate
 from ratenorm.errors import DataError
 from ratenorm.graph.net import SpikingNet, run
 
 BINS = 20  # of the histogram of rates
+BATCHES_BETWEEN_TRIMS = 32
 
 
 @dataclass
@@ -165,7 +167,7 @@ def evaluate(
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
     total = Evaluation(steps) if so_far is None else so_far
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         images, labels = batch[0], batch[1]
         first, start_of_batch = (batch[2], batch[3]) if isinstance(batch, Part) else (total.images, total.images)
         if len(images) != len(labels):
@@ -177,6 +179,8 @@ def evaluate(
         with torch.no_grad():
             analog = run(net, images.to(net.device))
         total.add(result, analog, labels)
+        if number % BATCHES_BETWEEN_TRIMS == 0:
+            give_back()
         if progress is not None:
             progress(total)
     total.join_()
