@@ -12,7 +12,7 @@ from ratenorm.engines.simulate import EngineName, simulate
 from ratenorm.export.network import NetworkSpec
 from ratenorm.graph.net import SpikingNet
 
-BATCH = 200
+BATCH = 100
 
 
 def early_exit_entry(
