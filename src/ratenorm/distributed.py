@@ -6,6 +6,7 @@ Every process holds the whole network and sees its slice of every batch; one of 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,7 +62,11 @@ def joined(device: str = "cpu") -> Iterator[World]:
             "torchrun, which sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT."
         ) from error
     yield world()
-    dist.destroy_process_group()  # not after an error: the others may be waiting for this process, and must see it end
+    # Not after an error: the others may be waiting for this process, and must see it end. Nobody leaves before all are
+    # done, and nothing that still holds the group (DDP) may outlive it: both abort the process now and then.
+    wait_for_all()
+    gc.collect()
+    dist.destroy_process_group()
 
 
 def total(tensor: Tensor) -> Tensor:

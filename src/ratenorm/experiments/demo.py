@@ -85,7 +85,7 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
 
             def one(name: str = name, net: SpikingNet = net, v0: float = v0) -> dict[str, Any]:
                 result = watched_evaluation(
-                    name, net, chosen, spec, config.steps, config.engine, batch_size=200, folder=folder
+                    name, net, chosen, spec, config.steps, config.engine, batch_size=100, folder=folder
                 )
                 entry = run_entry(name, spec.model, net, Trained(), v0, result)
                 if v0 == 0.5:

@@ -4,6 +4,7 @@ weights.
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -48,9 +49,7 @@ class _AccuracyStage:
         self.epochs = config.epochs
         self.optimizer = _optimizer(model, config)
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
-        self.forward: nn.Module = (
-            nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if world().size > 1 else model
-        )
+        self.forward: nn.Module = _averaging(model) if world().size > 1 else model
         self.steps = config.epochs * len(train)
         self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
 
@@ -117,6 +116,15 @@ class _AccuracyStage:
 
     def suspect(self, images: Tensor) -> str:
         return first_bad_layer(self.model, fitted(images, self.model))
+
+
+def _averaging(model: nn.Module) -> nn.Module:
+    """DistributedDataParallel that leaves buffers alone; torch 2.13 has renamed the option."""
+    ddp = nn.parallel.DistributedDataParallel
+    known = inspect.signature(ddp.__init__).parameters
+    option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    wrapped: nn.Module = ddp(model, **{option: False})  # type: ignore[arg-type]
+    return wrapped
 
 
 def _optimizer(model: nn.Module, config: Stage1) -> torch.optim.SGD:
