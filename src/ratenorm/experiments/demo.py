@@ -87,7 +87,7 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
 
             def one(name: str = name, net: SpikingNet = net, v0: float = v0) -> dict[str, Any]:
                 result = watched_evaluation(
-                    name, net, chosen, spec, config.steps, config.engine, fit_images=200, batch_size=100, folder=folder
+                    name, net, chosen, spec, config.steps, config.engine, fit_images=200, batch_size=200, folder=folder
                 )
                 entry = run_entry(name, spec.model, net, Trained(), v0, result)
                 if name == EARLY:  # the fastest of the four
@@ -97,10 +97,10 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
                 return entry
 
             runs.append(remembered(folder, name, one))
-            if label == "stage 2":
+            if name == EARLY:
                 inside += look_inside(name, net, chosen, spec, indices=(0, 1, 8), steps=config.steps)
     plain = convert(stage1, Trained(), example=example)
-    images, labels = next(iter(Batches(held_out, 200, normalise=spec.normalisation)))
+    images, labels = next(iter(Batches(held_out, 100, normalise=spec.normalisation)))
     found = diagnose(plain, images, labels, steps=min(32, config.steps))
     record = make_record(
         "demo",
@@ -128,7 +128,7 @@ def _held_out(training: TrainConfig) -> ImageSet:
         images = split_holdout(images, training.images, training.stage1.seed)[1]
     _, kept = hold_out(images, training.stage1.holdout, training.stage1.seed)
     assert kept is not None  # the demo holds some out
-    return kept.subset(range(min(1000, len(kept))))
+    return kept.subset(range(min(500, len(kept))))
 
 
 @torch.no_grad()
