@@ -56,7 +56,7 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     figures = {
         "benchmark": "rate_norm_step",
-        "config": vars(args) | {"out": str(args.out)},
+        "config": {k: v for k, v in vars(args).items() if k != "out"},
         "seed": 0,
         "seconds": best,
         "ratio": ratio,
