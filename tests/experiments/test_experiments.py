@@ -187,3 +187,11 @@ def test_scale_and_environment() -> None:
     assert set(versions()) == {"ratenorm", "torch", "numpy", "python"}
     assert hardware()["cores"] >= 1
     assert math.isfinite(hardware()["memory_gb"])
+
+
+def test_a_training_leaves_a_record(trained_run: Path) -> None:
+    record = records.read(trained_run / records.FILE_NAME)
+    assert (record["kind"], record["runs"]) == ("train", [])
+    assert 0.0 < record["ann"]["accuracy"] <= 1.0
+    assert all(value > 0 for value in record["config"]["thresholds"].values())
+    assert "No spiking network was run" in accuracy_table(record)

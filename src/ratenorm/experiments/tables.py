@@ -12,6 +12,11 @@ SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 def accuracy_table(record: dict[str, Any]) -> str:
     """Accuracy at each T for every run beside the ANN, and what it costs to come within 1 point of it."""
     ann = record["ann"]
+    if not record["runs"]:
+        return (
+            f"{record['title']}\n{record['data']['images']:,} {record['data']['split']} images of "
+            f"{record['data']['name']}; ANN ({ann['name']}) {100 * ann['accuracy']:.2f} %. No spiking network was run."
+        )
     steps = [t for t in SHOWN if t <= max(run["steps"] for run in record["runs"])]
     width = max(len("accuracy (%) at T"), *(len(run["name"]) for run in record["runs"]))
     ann_energy = Cost(ann["macs"]).picojoules / 1e6

@@ -11,10 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from ratenorm import records
+from ratenorm.convert.fold import fold
+from ratenorm.convert.lower import lower
 from ratenorm.core.rate_norm import Output, rate_norm_layers, set_p_
 from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
 from ratenorm.distributed import wait_for_all, world
 from ratenorm.errors import UsageError
+from ratenorm.experiments.record import ann_entry, make_record
 from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
@@ -171,10 +175,31 @@ def train_in_folder(config: TrainConfig, folder: RunFolder, device: str = "cpu")
             lines.append(f"  {stage}: {100 * held_out:.2f} % of the held-out images")
     if found := thresholds(outcome.model):
         lines.append("  thresholds: " + "  ".join(f"{value:.3f}" for value in found.values()))
-    if not config.data.folder:
-        figure = test_accuracy(outcome.model, outcome.spec, config.data.test())
-        lines.append(f"  test images: {100 * figure:.2f} % (before conversion)")
+    test = config.data.test()
+    figure = test_accuracy(outcome.model, outcome.spec, test)
+    which = "training" if config.data.folder else "test"  # a folder has no test images of its own
+    lines.append(f"  {which} images: {100 * figure:.2f} % (before conversion)")
+    if world().writer:
+        records.write(folder / records.FILE_NAME, _record(config, outcome, figure, test, which))
     return "\n".join(lines)
+
+
+def _record(
+    config: TrainConfig, outcome: TrainOutcome, accuracy: float, images: ImageSet, split: str
+) -> dict[str, Any]:
+    """What a training leaves behind: the network before conversion, and no run of a spiking one yet."""
+    graph, _ = lower(outcome.model.cpu(), torch.zeros(1, *outcome.spec.input_shape))
+    return make_record(
+        "train",
+        f"{config.model} on {outcome.spec.dataset}: training",
+        config.to_json() | {"thresholds": thresholds(outcome.model)},
+        seed=config.stage1.seed,
+        seconds=outcome.seconds,
+        data={"name": images.name, "split": split, "images": len(images), "classes": list(images.classes)},
+        ann=ann_entry(config.model, fold(graph), accuracy, None),
+        runs=[],
+        scale="full" if config.images is None else f"reduced: trained on {config.images:,} images",
+    )
 
 
 def at_p_one(path: str | Path) -> nn.Module:
