@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ratenorm.core.losses import accuracy_loss
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
-from ratenorm.data import Batches, ImageSet, Normalisation, split_holdout
+from ratenorm.data import Augment, Batches, ImageSet, Normalisation, split_holdout
 from ratenorm.distributed import total, world
 from ratenorm.errors import DataError, TrainingError
 from ratenorm.runs import RunFolder
@@ -149,27 +149,28 @@ def train_accuracy(
     train, held_out = hold_out(data, config.holdout, config.seed)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     set_p_(model, 1.0)
-    batches = Batches(
-        train,
-        config.batch_size,
-        shuffle=True,
-        seed=config.seed,
-        augment=config.augment,
-        normalise=normalise,
-        drop_last=len(train) >= config.batch_size,
-        rank=world().rank,
-        world_size=world().size,
-    )
-    checks = (
-        None
-        if held_out is None
-        else Batches(held_out, CHECK_BATCH, normalise=normalise, rank=world().rank, world_size=world().size)
-    )
+    batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise, config.augment)
     with global_batch_norm(model):
         stage = _AccuracyStage(model, batches, checks, config)
         at = run_stage(stage, run, config.checkpoint_minutes, show=show)
     stage.finish()
     return Trained(at.history[-1].get("accuracy"), at.history, at.seconds)
+
+
+def stage_batches(
+    train: ImageSet,
+    held_out: ImageSet | None,
+    batch_size: int,
+    seed: int,
+    normalise: Normalisation | None,
+    augment: Augment | None = None,
+) -> tuple[Batches, Batches | None]:
+    """What a stage learns from and what it is checked on, each this process's part; full batches where possible."""
+    here, full = world(), len(train) >= batch_size
+    learn = Batches(train, batch_size, True, seed, augment, normalise, full, here.rank, here.size)
+    if held_out is None:
+        return learn, None
+    return learn, Batches(held_out, CHECK_BATCH, normalise=normalise, rank=here.rank, world_size=here.size)
 
 
 def hold_out(data: ImageSet, count: int, seed: int) -> tuple[ImageSet, ImageSet | None]:

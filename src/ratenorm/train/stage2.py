@@ -18,8 +18,8 @@ from ratenorm.errors import TrainingError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage2
-from ratenorm.train.loop import CHECK_BATCH, accuracy, first_bad_layer, fitted, run_stage
-from ratenorm.train.stage1 import Trained, hold_out
+from ratenorm.train.loop import accuracy, first_bad_layer, fitted, run_stage
+from ratenorm.train.stage1 import Trained, hold_out, stage_batches
 
 
 class _LatencyStage:
@@ -115,21 +115,7 @@ def train_latency(
     train, held_out = hold_out(data, config.holdout, config.seed)
     if config.images is not None and config.images < len(train):
         train = hold_out(train, config.images, config.seed)[1] or train
-    batches = Batches(
-        train,
-        config.batch_size,
-        shuffle=True,
-        seed=config.seed,
-        normalise=normalise,
-        drop_last=len(train) >= config.batch_size,
-        rank=world().rank,
-        world_size=world().size,
-    )
-    checks = (
-        None
-        if held_out is None
-        else Batches(held_out, CHECK_BATCH, normalise=normalise, rank=world().rank, world_size=world().size)
-    )
+    batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise)
     grads = {name: p.requires_grad for name, p in model.named_parameters()}
     frozen = {name: layer.frozen for name, layer in layers.items()}
     model.eval().requires_grad_(False)
