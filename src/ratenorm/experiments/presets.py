@@ -43,16 +43,31 @@ class Preset:
         return asdict(self)
 
 
+SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part of the long training
+HELD_OUT = 2000  # choices (lambda) are made on these
+
+
 def _recipe(data: str, epochs: int, lr: float, tune: int, smooth: float = 0.0) -> tuple[Stage1, Stage1]:
-    augment = AUGMENTS[data]
-    relu = Stage1(epochs=epochs, lr=lr, augment=augment, label_smoothing=smooth, ema=0.998)
-    rnl = Stage1(epochs=tune, lr=lr / 10, peak=0.1, augment=augment, label_smoothing=smooth, ema=0.995)
+    augment, small = AUGMENTS[data], SMALL.get(data, 0)
+    relu = Stage1(
+        epochs=epochs,
+        lr=lr,
+        augment=augment,
+        label_smoothing=smooth,
+        ema=0.998,
+        holdout=HELD_OUT,
+        small_size=small,
+        small_part=0.58 if small else 0.0,
+    )
+    rnl = Stage1(
+        epochs=tune, lr=lr / 10, peak=0.1, augment=augment, label_smoothing=smooth, ema=0.995, holdout=HELD_OUT
+    )
     return relu, rnl
 
 
 def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int, lam: float, **more: Any) -> Preset:
     relu, rnl = _recipe(data, epochs, lr, tune, more.pop("smooth", 0.0))
-    return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000), **more)
+    return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000, holdout=HELD_OUT), **more)
 
 
 ALL: tuple[Preset, ...] = (
@@ -74,7 +89,7 @@ ALL: tuple[Preset, ...] = (
         "vgg16-cifar10",
         "vgg16",
         "cifar10",
-        26,
+        24,
         0.05,
         4,
         0.1,

@@ -27,12 +27,17 @@ class Stage1:
     ema: float = 0.0  # decay a step of an average of the weights; 0: none. The average is then the result
     holdout: int = 5000  # training images held out for choices
     augment: Augment = field(default_factory=Augment)
+    small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
+    small_part: float = 0.5  # how large that part is
     seed: int = 0
     checkpoint_minutes: float = 5.0
 
     def __post_init__(self) -> None:
         _positive("Stage 1", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
         _fraction("Stage 1", peak=self.peak, momentum=self.momentum, ema=self.ema, label_smoothing=self.label_smoothing)
+        _fraction("Stage 1", small_part=self.small_part)
+        if self.small_size < 0:
+            raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

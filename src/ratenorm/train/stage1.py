@@ -4,6 +4,7 @@ weights.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from ratenorm.train.loop import (
     fitted,
     run_stage,
 )
+from ratenorm.train.resolution import any_size, shrunk, size_at
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,10 @@ class _AccuracyStage:
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step, self.steps)
-        images, labels = fitted(images, self.model), labels.to(device_of(self.model))
-        loss = accuracy_loss(self.forward(images), labels, self.config.label_smoothing)
+        side = size_at(self.config, step, self.steps)
+        images, labels = fitted(shrunk(images, side), self.model), labels.to(device_of(self.model))
+        with any_size(self.model) if side else contextlib.nullcontext():
+            loss = accuracy_loss(self.forward(images), labels, self.config.label_smoothing)
         value = float(total(loss.detach())) / world().size  # shards are equal, so the mean of means is the mean
         if not math.isfinite(value):
             return {"loss": value}  # do not let it into the weights
