@@ -81,7 +81,7 @@ def start(
     if reason is not None and engine == "event":
         raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")
     if engine != "dense" and reason is None:
-        missing = available.missing()
+        missing = available.missing() or (available.uncached() if engine == "auto" else None)
         if missing is None:
             from ratenorm.engines.event.simulation import EventSimulation  # imports numba
 

@@ -86,14 +86,48 @@ def test_a_forked_child_runs_the_event_engine() -> None:
     assert torch.equal(torch.from_numpy(found), expected)
 
 
-def test_without_a_place_for_its_cache_the_engine_compiles_each_time() -> None:
+def test_without_a_place_for_its_cache_auto_takes_the_dense_engine_and_event_compiles_each_time() -> None:
     """numba raises at decoration where it finds no directory to write to."""
     program = (
+        "import sys, warnings; sys.path.insert(0, 'tests')\n"
         "import numba.core.caching as caching\n"
         "def none(*a, **k): raise RuntimeError('cannot cache function: no locator available')\n"
         "caching.FunctionCache.__init__ = none\n"
-        "from ratenorm.engines.event.scatter import _own\n"
-        "print(isinstance(_own._cache, caching.NullCache))\n"
+        "from builders import tiny_conversion\n"
+        "from ratenorm.engines.simulate import simulate, start\n"
+        "conversion, x = tiny_conversion()\n"
+        "with warnings.catch_warnings(record=True) as said:\n"
+        "    warnings.simplefilter('always')\n"
+        "    print(simulate(conversion.net, x, 2).engine, simulate(conversion.net, x, 2).engine)\n"
+        "print(len(said), said[0].message)\n"
+        "print(type(start(conversion.net, x, 'event')).__name__)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "True", done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "dense dense", done.stderr
+    assert lines[1].startswith("1 The event engine is not available: there is no folder to keep its compiled code in")
+    assert "Set NUMBA_CACHE_DIR to a folder that can be written, or ask for engine='event'" in lines[1]
+    assert lines[2] == "EventSimulation"
+
+
+@pytest.mark.parametrize("method", ["load_overload", "save_overload"])
+def test_a_cache_that_breaks_later_costs_a_compilation_and_not_the_run(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    import numba.core.caching as caching
+
+    from ratenorm.engines.event.compiled import compiled
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(caching.Cache, "load_overload", lambda *_: None)  # whatever an earlier run has left
+    monkeypatch.setattr(caching.Cache, "save_overload", lambda *_: None)
+    monkeypatch.setattr(caching.Cache, method, broken)
+
+    @compiled
+    def twice(a: int) -> int:
+        return 2 * a
+
+    with pytest.warns(RuntimeWarning, match=r"No space left on device.*compiled anew next time.*NUMBA_CACHE_DIR"):
+        assert twice(21) == 42

@@ -12,6 +12,12 @@ from torch import Tensor
 from ratenorm.graph.net import SpikingNet
 
 
+_NO_PLACE = (
+    "there is no folder to keep its compiled code in (the package's __pycache__, the user's cache folder and "
+    "NUMBA_CACHE_DIR are read-only or not set), and compiling takes some 20 s in every process"
+)
+
+
 def load() -> None:
     """Import the engine, and numba with it."""
     importlib.import_module("ratenorm.engines.event.simulation")
@@ -26,6 +32,14 @@ def missing() -> str | None:
         said = (str(error).splitlines() or [""])[0]
         return f"numba cannot be used here ({type(error).__name__}: {said})"
     return None
+
+
+@cache
+def uncached() -> str | None:
+    """Why compiled code cannot be kept, so that every process would wait for the compiler, or None."""
+    from ratenorm.engines.event.compiled import not_kept
+
+    return _NO_PLACE if not_kept else None
 
 
 def unfit(net: SpikingNet, x: Tensor) -> str | None:
@@ -44,7 +58,13 @@ def warn_once(reason: str) -> None:
     """Say that the dense engine is taken instead, and how to get the event engine."""
     warnings.warn(
         f"The event engine is not available: {reason}. The dense engine runs instead: the same results, "
-        f"more slowly. `pip install numba` may help; engine='dense' silences this.",
+        f"more slowly. {_mend(reason)}; engine='dense' silences this.",
         RuntimeWarning,
         stacklevel=4,
     )
+
+
+def _mend(reason: str) -> str:
+    if reason == _NO_PLACE:
+        return "Set NUMBA_CACHE_DIR to a folder that can be written, or ask for engine='event' to compile each time"
+    return "`pip install numba` may help"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+not_kept: list[str] = []  # functions whose machine code has no place on disk: each process compiles them anew
 
 
 def compiled(function: F) -> F:
@@ -16,5 +19,27 @@ def compiled(function: F) -> F:
     try:
         made: F = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # raised at decoration where no cache directory can be written
-        made = numba.njit(**options)(function)
+        not_kept.append(function.__qualname__)
+        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    cache = made._cache  # type: ignore[attr-defined]
+    cache.load_overload = _forgiving(cache.load_overload, f"reading from {cache.cache_path}")
+    cache.save_overload = _forgiving(cache.save_overload, f"writing to {cache.cache_path}")
     return made
+
+
+def _forgiving(method: Callable[..., Any], doing: str) -> Callable[..., Any]:
+    """A cache that fills the disk, vanishes or is damaged while we run costs a compilation, never the run."""
+
+    def attempt(*args: Any) -> Any:
+        try:
+            return method(*args)
+        except Exception as error:  # what a damaged pickle raises can be anything
+            warnings.warn(
+                f"The cache of compiled code failed while {doing} ({type(error).__name__}: {error}). The event engine "
+                "works and is compiled anew next time. Mend or empty that folder, or set NUMBA_CACHE_DIR to another.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+
+    return attempt
