@@ -37,10 +37,10 @@ class PartlyAnalog(DenseSimulation):
         super().__init__(net, x)
         self._rates = {name: rates[name] for name in analog}
 
-    def _fire(self, pop, current, steps):  # type: ignore[no-untyped-def]
-        spikes = super()._fire(pop, current, steps)
+    def _fire(self, pop, current, elapsed):  # type: ignore[no-untyped-def]
+        spikes, tally = super()._fire(pop, current, elapsed)
         rates = self._rates.get(pop.node.name)
-        return spikes if rates is None else rates.expand(steps, *rates.shape).flatten(0, 1)
+        return spikes if rates is None else rates.expand(len(elapsed), *rates.shape).flatten(0, 1), tally
 
 
 def answers(net: SpikingNet, x: Tensor, rates: dict[str, Tensor], analog: Collection[str], steps: int) -> Tensor:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.core.neuron import integrate_and_fire_
+from ratenorm.engines.compiled_step import compiled_step, wanted
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import Node, SpikingNet, check_input, run
 from ratenorm.graph.ops import Fire, Input, MaxPool
@@ -43,13 +45,24 @@ class _Relay:
 
     node: Node
     fan_out: Tensor
-    accumulated: Tensor | None = None
-    largest: Tensor | None = None
+    accumulated: Tensor  # [B, …] of its input
+    largest: Tensor  # [B, …] of its output
     synaptic_ops: list[Tensor] = field(default_factory=list)
 
 
+class _Tally(NamedTuple):
+    """What one population or relay did in a chunk, an entry a step."""
+
+    spikes: list[Tensor]
+    synaptic_ops: list[Tensor]
+    error: list[Tensor]
+
+
 class DenseSimulation:
-    """A running simulation: call `advance` for more steps, `result` for what happened so far."""
+    """A running simulation: call `advance` for more steps, `result` for what happened so far.
+
+    `compiled` runs the step through `torch.compile`; None decides by the device, see `compiled_step`.
+    """
 
     def __init__(
         self,
@@ -60,9 +73,12 @@ class DenseSimulation:
         fit: bool = False,
         first_spikes: bool = False,
         first_image: int = 0,
+        compiled: bool | None = None,
     ) -> None:
         check_input(net, x)
         self.net = net
+        plain = type(self)._chunk
+        self._step = compiled_step(plain) if wanted(net.device, compiled) else plain
         self.x = x.to(net.device)
         self.coding: Coding = Constant() if coding is None else coding
         self.images = list(range(first_image, first_image + len(x)))  # their numbers, for random codings
@@ -85,7 +101,12 @@ class DenseSimulation:
                 targets.get(node.name),
                 torch.zeros_like(start, dtype=torch.int32) if first_spikes else None,
             )
-        self.relays = {n.name: _Relay(n, paths[n.name].to(net.device)) for n in net.nodes if isinstance(n.op, MaxPool)}
+        self.relays: dict[str, _Relay] = {}
+        for node in net.nodes:
+            if isinstance(node.op, MaxPool):
+                before, after = (self.x.new_zeros(batch, *net.shapes[n]) for n in (node.inputs[0], node.name))
+                # A maximum of nothing yet: padding counts as minus infinity in torch, so silence is 0 everywhere.
+                self.relays[node.name] = _Relay(node, paths[node.name].to(net.device), before, after)
         self.static = net.static if isinstance(self.coding, Constant) else frozenset()
         self.still = self._static_values()
 
@@ -104,31 +125,56 @@ class DenseSimulation:
     @torch.no_grad()
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps as one chunk; returns their logits [steps, B, classes]."""
-        net, batch = self.net, len(self.x)
+        elapsed = torch.arange(self.step + 1, self.step + steps + 1, device=self.x.device, dtype=self.x.dtype)
+        now = range(self.step, self.step + steps)
+        changing = self.net.nodes[0].name not in self.static
+        encoded = torch.cat([encode(self.coding, self.x, s, self.images) for s in now]) if changing else None
+        out, tallies = self._step(self, encoded, elapsed, steps)
+        for name, tally in tallies.items():
+            self._note(name, tally)
+        running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
+        self.total = running[-1]
+        logits = running / elapsed.view(-1, 1, 1)
+        self.logits.append(logits)
+        self.step += steps
+        return logits
+
+    def _chunk(self, encoded: Tensor | None, elapsed: Tensor, steps: int) -> tuple[Tensor, dict[str, _Tally]]:
+        """Every node over a chunk of steps: the output [S, B, classes], and what each population did.
+
+        Changes nothing but the potentials, counts and first spikes of the populations and the state of the relays.
+        """
+        net = self.net
         values: dict[str, Tensor] = {}
+        tallies: dict[str, _Tally] = {}
         for node in net.nodes:
             if node.name in self.static:
                 continue
             if isinstance(node.op, Fire):
-                value = self._fire(self.populations[node.name], self._current(node.inputs[0], values), steps)
+                current = self._current(node.inputs[0], values)
+                value, tallies[node.name] = self._fire(self.populations[node.name], current, elapsed)
             elif isinstance(node.op, MaxPool):
-                value = self._relay(self.relays[node.name], node.op, self._value(node.inputs[0], values, steps), steps)
+                arriving = self._value(node.inputs[0], values, steps)
+                value, tallies[node.name] = self._relay(self.relays[node.name], node.op, arriving, steps)
             elif isinstance(node.op, Input):
-                value = torch.cat([encode(self.coding, self.x, self.step + s, self.images) for s in range(steps)])
+                assert encoded is not None
+                value = encoded
             else:
                 value = node.op(*(self._value(i, values, steps) for i in node.inputs))
             values[node.name] = value
             for name in node.inputs:
                 if net.last_use[name] == node.name and name != net.output:
                     values.pop(name, None)
-        out = self._value(net.output, values, steps).reshape(steps, batch, -1)
-        running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
-        self.total = running[-1]
-        counted = torch.arange(self.step + 1, self.step + steps + 1, device=out.device, dtype=out.dtype)
-        logits = running / counted.view(-1, 1, 1)
-        self.logits.append(logits)
-        self.step += steps
-        return logits
+        return self._value(net.output, values, steps).reshape(steps, len(self.x), -1), tallies
+
+    def _note(self, name: str, tally: _Tally) -> None:
+        if name in self.relays:
+            self.relays[name].synaptic_ops += tally.synaptic_ops
+            return
+        population = self.populations[name]
+        population.spikes += tally.spikes
+        population.synaptic_ops += tally.synaptic_ops
+        population.error += tally.error
 
     def _value(self, name: str, values: dict[str, Tensor], steps: int) -> Tensor:
         """A node's value for a whole chunk, [S * B, …]; a static value is repeated."""
@@ -141,37 +187,39 @@ class DenseSimulation:
         """A population's current: [B, …] where it never changes, else [S * B, …]."""
         return self.still[name] if name in self.still else values[name]
 
-    def _fire(self, pop: _Population, current: Tensor, steps: int) -> Tensor:
+    def _fire(self, pop: _Population, current: Tensor, elapsed: Tensor) -> tuple[Tensor, _Tally]:
         assert isinstance(pop.node.op, Fire)
-        batch = len(self.x)
+        batch, steps = len(self.x), len(elapsed)
         constant = current.shape[0] == batch and pop.node.inputs[0] in self.still
         out: list[Tensor] = []
+        tally = _Tally([], [], [])
         for s in range(steps):
             now = current if constant else current[s * batch : (s + 1) * batch]
             spikes = integrate_and_fire_(pop.potential, now, pop.node.op.threshold)
             pop.counts += spikes
             flat = spikes.sum(0)  # […]; whole numbers below 2^24, exact in float32
-            pop.spikes.append(flat.sum(dtype=torch.float64))
-            pop.synaptic_ops.append((flat.double() * pop.fan_out).sum())
+            tally.spikes.append(flat.sum(dtype=torch.float64))
+            tally.synaptic_ops.append((flat.double() * pop.fan_out).sum())
             if pop.target is not None:
-                gap = pop.counts / (self.step + s + 1) - pop.target
-                pop.error.append(gap.square_().sum(dtype=torch.float64))
+                gap = pop.counts / elapsed[s] - pop.target
+                tally.error.append(gap.square().sum(dtype=torch.float64))
             if pop.first_spike is not None:
-                pop.first_spike[(pop.first_spike == 0) & (spikes > 0)] = self.step + s + 1
+                new = (pop.first_spike == 0) & (spikes > 0)
+                pop.first_spike += new * elapsed[s].to(pop.first_spike.dtype)
             out.append(spikes)
-        return out[0] if steps == 1 else torch.cat(out)
+        return out[0] if steps == 1 else torch.cat(out), tally
 
-    def _relay(self, relay: _Relay, pool: MaxPool, value: Tensor, steps: int) -> Tensor:
+    def _relay(self, relay: _Relay, pool: MaxPool, value: Tensor, steps: int) -> tuple[Tensor, _Tally]:
         batch, out = len(self.x), []
+        tally = _Tally([], [], [])
         for s in range(steps):
-            now = value[s * batch : (s + 1) * batch]
-            relay.accumulated = now.clone() if relay.accumulated is None else relay.accumulated + now
+            relay.accumulated += value[s * batch : (s + 1) * batch]
             largest = pool(relay.accumulated)
-            passed = largest if relay.largest is None else largest - relay.largest
-            relay.largest = largest
-            relay.synaptic_ops.append(((passed != 0).sum(0).double() * relay.fan_out).sum())
+            passed = largest - relay.largest
+            relay.largest.copy_(largest)
+            tally.synaptic_ops.append(((passed != 0).sum(0).double() * relay.fan_out).sum())
             out.append(passed)
-        return out[0] if steps == 1 else torch.cat(out)
+        return out[0] if steps == 1 else torch.cat(out), tally
 
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only, in their order; what the others did stays counted."""
@@ -183,8 +231,7 @@ class DenseSimulation:
             pop.target = None if pop.target is None else pop.target[chosen]
             pop.first_spike = None if pop.first_spike is None else pop.first_spike[chosen]
         for relay in self.relays.values():
-            if relay.accumulated is not None and relay.largest is not None:
-                relay.accumulated, relay.largest = relay.accumulated[chosen], relay.largest[chosen]
+            relay.accumulated, relay.largest = relay.accumulated[chosen], relay.largest[chosen]
         self.still = self._static_values()
 
     def result(self) -> SimResult:

@@ -34,20 +34,24 @@ def simulate(
     first_spikes: bool = False,
     chunk: int = 1,
     first_image: int = 0,
+    compiled: bool | None = None,
 ) -> SimResult:
     """Run a spiking network on a batch for `steps` steps; the answer after every step comes from this one run.
 
     `engine` is "dense" (torch, any device), "event" (CPU, the work follows the spikes), or "auto": events on the CPU,
     layer by layer, with convolution where spikes are many; the dense engine elsewhere. `fit` compares the rates with
     the analog ones at every step (K curve), `first_spikes` notes when each neuron fired first. `chunk` is the number of
-    steps that the dense engine stacks into one batch: it changes speed and memory, never the result.
+    steps that the dense engine stacks into one batch: it changes speed and memory, never the result. `compiled` runs
+    its step through `torch.compile`; None: on a GPU.
     """
     if steps < 1 or chunk < 1:
         raise UsageError(f"Simulating: steps is {steps} and chunk {chunk}; both must be at least 1.")
     if net.device.type == "cpu":
         need = estimate_memory(net, len(x), steps, chunk=chunk, fit=fit, first_spikes=first_spikes)
         check_memory(need, len(x), available_memory())
-    simulation = start(net, x, engine, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
+    simulation = start(
+        net, x, engine, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, compiled=compiled
+    )
     if isinstance(simulation, DenseSimulation):
         for size in chunks(steps, chunk):
             simulation.advance(size)
@@ -65,6 +69,7 @@ def start(
     fit: bool = False,
     first_spikes: bool = False,
     first_image: int = 0,
+    compiled: bool | None = None,
 ) -> DenseSimulation | EventSimulation:
     """A simulation before its first step, on the engine asked for, or on the dense one where that cannot run."""
     if engine not in ENGINES:
@@ -89,7 +94,9 @@ def start(
                 net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, choose=engine == "auto"
             )
         available.warn_once(missing)
-    return DenseSimulation(net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image)
+    return DenseSimulation(
+        net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, compiled=compiled
+    )
 
 
 def stream(

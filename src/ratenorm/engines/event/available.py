@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ratenorm.graph.net import SpikingNet
 
-
 _NO_PLACE = (
     "there is no folder to keep its compiled code in (the package's __pycache__, the user's cache folder and "
     "NUMBA_CACHE_DIR are read-only or not set), and compiling takes some 20 s in every process"
