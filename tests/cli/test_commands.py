@@ -12,8 +12,7 @@ from builders import chain, fire
 from ratenorm import load, load_network, records, save
 from ratenorm.cli.commands import ALL
 from ratenorm.cli.main import main
-from ratenorm.engines.simulate import simulate
-from ratenorm.experiments import sweep
+from ratenorm.experiments import sweep, sweep_parts
 from ratenorm.graph.ops import Linear
 
 pytestmark = pytest.mark.usefixtures("small_mnist")
@@ -194,16 +193,33 @@ def test_the_fastest_network_within_a_loss(
 ) -> None:
     monkeypatch.setattr(sweep, "FACTORS", (1.0, 0.5))
     monkeypatch.setattr(sweep, "LAMBDAS", ())
-    monkeypatch.setattr(sweep, "simulate", lambda net, x, steps, engine: simulate(net, x, steps, engine="dense"))
     out = tmp_path / "net.safetensors"
-    network = str(trained_run / "stage1.safetensors")
-    assert main(["convert", network, "--out", str(out), "--max-loss", "60", "--images", "30", "--steps", "6"]) == 0
-    text, _ = said(capsys)
+    run = tmp_path / "net.safetensors.sweep"
+    network = tmp_path / "network.safetensors"
+    network.write_bytes((trained_run / "stage1.safetensors").read_bytes())
+    words = ["convert", str(network), "--out", str(out), "--images", "30", "--steps", "6", "--engine", "dense"]
+    assert "must not be negative" in fails(capsys, 2, *words, "--max-loss", "-1")
+    assert "one piece" in fails(capsys, 2, *words, "--resume")
+    assert not run.exists()
+    assert main([*words, "--max-loss", "60"]) == 0
+    text, error = said(capsys)
     assert "within the loss after" in text
     assert "front (steps, accuracy, setting)" in text
+    assert f"is kept in {run}" in error
     assert load(out).populations
-    missing = ["--max-loss", "-1", "--images", "30", "--steps", "2", "--overwrite"]
-    assert "must not be negative" in fails(capsys, 2, "convert", network, "--out", str(out), *missing)
+    front = records.read(run / "record.json")["front"]
+    assert [point["steps"] for point in front] == sorted(point["steps"] for point in front)
+    before = out.read_bytes()
+    assert "there already" in fails(capsys, 2, *words, "--max-loss", "60")
+    out.unlink()
+    assert "used before" in fails(capsys, 2, *words, "--max-loss", "60")
+    with monkeypatch.context() as patch:  # all is done: only chosen again
+        patch.setattr(sweep_parts, "simulate", None)
+        assert main([*words, "--max-loss", "60", "--resume"]) == 0
+        assert out.read_bytes() == before
+    network.write_bytes((trained_run / "stage2.safetensors").read_bytes())
+    assert "differs in network_sha256" in fails(capsys, 2, *words, "--max-loss", "60", "--resume")
+    assert main([*words, "--max-loss", "60", "--overwrite"]) == 0
 
 
 def test_a_network_of_an_image_folder_converts_without_its_images(

@@ -19,6 +19,7 @@ from torch import Tensor
 from ratenorm.distributed import world
 from ratenorm.engines.evaluate import Evaluation, LayerTotals
 from ratenorm.engines.result import Fit
+from ratenorm.experiments import fingerprint
 from ratenorm.experiments.remember import PART_LIMIT, PARTS
 from ratenorm.files import to_json, write_atomic
 from ratenorm.graph.net import SpikingNet
@@ -32,7 +33,7 @@ class PartialSums:
 
     def __init__(self, folder: RunFolder, net: SpikingNet, about: dict[str, Any], seconds: float = SECONDS) -> None:
         here = world()
-        self.key = hashlib.sha256((_fingerprint(net) + to_json({**about, **asdict(here)})).encode()).hexdigest()
+        self.key = hashlib.sha256((fingerprint.of_graph(net) + to_json({**about, **asdict(here)})).encode()).hexdigest()
         self.path = folder.path / PARTS / f"{self.key[:16]}.sums.json"
         self.seconds = seconds
         self.saved = time.monotonic()
@@ -64,17 +65,6 @@ class PartialSums:
 
 def _digest(kept: dict[str, Any]) -> str:
     return hashlib.sha256(to_json([kept["key"], kept["batches"], kept["sums"]]).encode()).hexdigest()
-
-
-def _fingerprint(net: SpikingNet) -> str:
-    """Equal for equal networks."""
-    digest = hashlib.sha256(repr((net.output, net.input_shape)).encode())
-    for node in net.nodes:
-        digest.update(repr((node.name, node.op.kind, node.inputs, sorted(node.op.settings().items()))).encode())
-        for name, tensor in sorted(node.op.tensors().items()):
-            digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,13 +10,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ratenorm.convert.calibration import Calibration
-from ratenorm.convert.convert import Conversion, convert_graph, with_start
+from ratenorm.convert.convert import Conversion
 from ratenorm.convert.support import SupportReport
-from ratenorm.convert.thresholds import Latency, MaxNorm, Method, Scaled, Trained
+from ratenorm.convert.thresholds import Latency, MaxNorm, Method, Scaled, SiteScale, Trained
 from ratenorm.core.energy import steps_to
-from ratenorm.engines.simulate import EngineName, simulate
+from ratenorm.distributed import world
+from ratenorm.engines.simulate import EngineName
 from ratenorm.errors import CalibrationError, UsageError
+from ratenorm.experiments.sweep_parts import Finished
 from ratenorm.graph.net import Graph, run
+from ratenorm.runs import RunFolder
 
 FACTORS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2)  # p on the maxima
 LAMBDAS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of trained p', one a layer
@@ -30,6 +33,10 @@ class Candidate:
     method: Method
     v0: float
     accuracy: tuple[float, ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"method": self.method.to_json(), "v0": self.v0}
 
     @property
     def name(self) -> str:
@@ -63,7 +70,7 @@ class Sweep:
                         "steps": step + 1,
                         "accuracy": best,
                         "loss": self.ann_accuracy - best,
-                        "settings": {"method": leader.method.to_json(), "v0": leader.v0},
+                        "settings": leader.settings,
                     }
                 )
         return points
@@ -94,37 +101,49 @@ def fastest(
     max_loss: float,
     steps: int = 128,
     engine: EngineName = "auto",
+    folder: RunFolder | None = None,
 ) -> Sweep:
     """The conversion that comes, and stays, within `max_loss` points of the ANN in the fewest steps.
 
     Without labels the loss is counted in answers that differ from the ANN's. The images must not be those of the
-    calibration, nor of the test.
+    calibration, nor of the test. In a folder every finished setting is kept, and a sweep that was stopped goes on with
+    the next one; `max_loss` only chooses among them, so another one costs nothing.
     """
-    if max_loss < 0:
-        raise UsageError(f"Sweeping: --max-loss is {max_loss}; it is a number of points and must not be negative.")
+    check_loss(max_loss)
     with torch.no_grad():
         ann = run(analog, held_out).argmax(-1)
     truth = ann if labels is None else labels
-    ann_accuracy = float((ann == truth).double().mean())
-    tried: list[tuple[Candidate, Conversion]] = []
-    for method in tqdm(candidates(analog), desc="sweep", unit="method", dynamic_ncols=True):
-        floored = convert_graph(analog, method, calibration, 0.0, report)
+    kept = Finished(folder, analog, calibration, report)
+    scales: dict[Method, dict[str, SiteScale]] = {}
+    tried: list[Candidate] = []
+    for method in tqdm(candidates(analog), desc="sweep", unit="method", dynamic_ncols=True, disable=not world().writer):
+        scales[method] = kept.scales(method)
         for v0 in STARTS:
-            conversion = replace(floored, net=with_start(floored.net, v0), v0=v0)
-            logits = simulate(conversion.net, held_out, steps, engine=engine).logits
-            accuracy = (logits.argmax(-1).cpu() == truth).double().mean(1).tolist()
-            tried.append((Candidate(method, v0, tuple(accuracy)), conversion))
+            accuracy = kept.accuracy(scales[method], v0, held_out, truth, steps, engine)
+            tried.append(Candidate(method, v0, accuracy))
+    ann_accuracy = float((ann == truth).double().mean())
+    at, chosen = _first_within(tried, ann_accuracy, max_loss, steps)
+    found = scales[chosen.method]
+    best = Conversion(kept.net(found, chosen.v0), analog, found, chosen.method, chosen.v0, report)
+    return Sweep(best, chosen, at, ann_accuracy, tuple(tried))
+
+
+def check_loss(max_loss: float) -> None:
+    """Refuse a loss that no network can be within."""
+    if not max_loss >= 0:  # NaN too
+        raise UsageError(f"Sweeping: --max-loss is {max_loss}; it is a number of points and must not be negative.")
+
+
+def _first_within(tried: list[Candidate], ann_accuracy: float, max_loss: float, steps: int) -> tuple[int, Candidate]:
+    """Who arrives first, and at which step; of several the one that was tried first."""
     arrived = [
-        (at, i)
-        for i, (c, _) in enumerate(tried)
-        if (at := steps_to(c.accuracy, ann_accuracy - max_loss / 100)) is not None
+        (at, i) for i, c in enumerate(tried) if (at := steps_to(c.accuracy, ann_accuracy - max_loss / 100)) is not None
     ]
     if not arrived:
-        best = max(c.accuracy[-1] for c, _ in tried)
+        best = max(c.accuracy[-1] for c in tried)
         raise CalibrationError(
             f"Sweeping: no setting comes within {max_loss} points of the ANN's {100 * ann_accuracy:.2f} % in {steps} "
             f"steps; the best reaches {100 * best:.2f} %. Allow more steps or more loss."
         )
     at, index = min(arrived)
-    chosen, conversion = tried[index]
-    return Sweep(conversion, chosen, at, ann_accuracy, tuple(c for c, _ in tried))
+    return at, tried[index]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ratenorm.cli.commands.options import data_config
+from ratenorm.cli.commands.options import data_config, mode
+from ratenorm.engines.simulate import EngineName
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from ratenorm.convert.convert import Conversion
     from ratenorm.distributed import World
@@ -40,22 +42,33 @@ class Convert:
     images: int = 1000
     """calibration images, from the training set"""
     max_loss: float | None = None
-    """instead of --method: sweep lambda, p and v0 and keep the fastest network within this many points of the ANN"""
+    """instead of --method: sweep lambda, p and v0 and keep the fastest network within this many points of the ANN;
+    finished settings are kept in a folder beside --out, called like it with .sweep at the end
+    """
     steps: int = 128
     """with --max-loss: the most steps to look at"""
+    engine: EngineName = "auto"
+    """with --max-loss: what simulates: auto, dense or event"""
     max_pool: Literal["gated", "average"] = "gated"
     """max-pooling by accumulated counts, or replaced by average pooling"""
+    resume: bool = False
+    """with --max-loss: go on where an earlier sweep stopped, or choose by another loss from a finished one"""
     overwrite: bool = False
-    """replace the file if it is there"""
+    """replace the file if it is there, and sweep anew"""
 
     def run(self) -> None:
         from ratenorm.distributed import joined
         from ratenorm.errors import UsageError
+        from ratenorm.experiments.sweep import check_loss
         from ratenorm.export.network import load_network
         from ratenorm.export.spiking import save
         from ratenorm.files import check_writable
 
-        if self.out.exists() and not self.overwrite:
+        if self.max_loss is not None:
+            check_loss(self.max_loss)
+        elif self.resume:
+            raise UsageError("--resume goes on with a sweep (--max-loss); any other conversion is done in one piece.")
+        if self.out.exists() and not self.overwrite and not self.resume:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
         check_writable(self.out)
         model, spec = load_network(self.network)
@@ -81,7 +94,7 @@ class Convert:
         example = torch.zeros(1, *spec.input_shape)
         name = self.data or spec.dataset  # looked for only where images are needed
         if self.max_loss is not None:
-            return self._sweep(model, spec, example, data_config(name, self.root))
+            return self._sweep(self.max_loss, data_config(name, self.root), here)
         method = parse(self.method)
         images = None
         if method.needs_data:
@@ -89,16 +102,17 @@ class Convert:
             images = Calibration(chosen[here.rank :: here.size], shared=True)
         return convert(model, method, example=example, calibration=images, v0=self.v0, max_pool=self.max_pool)
 
-    def _sweep(self, model: nn.Module, spec: NetworkSpec, example: Tensor, data: DataConfig) -> Conversion:
-        from ratenorm.convert.calibration import Calibration
-        from ratenorm.convert.fold import fold
-        from ratenorm.convert.lower import lower
-        from ratenorm.experiments.calibration import calibration_and_held_out
-        from ratenorm.experiments.sweep import fastest
+    def _sweep(self, max_loss: float, data: DataConfig, here: World) -> Conversion:
+        from ratenorm.distributed import wait_for_all
+        from ratenorm.experiments.sweep_file import SweepConfig, sweep_file
+        from ratenorm.runs import open_shared
 
-        graph, report = lower(model, example, self.max_pool)
-        images, held_out, labels = calibration_and_held_out(data, spec, self.images, self.images)
-        assert self.max_loss is not None
-        sweep = fastest(fold(graph), report, Calibration(images), held_out, labels, self.max_loss, self.steps)
-        print(sweep)
+        config = SweepConfig(str(self.network), data, self.images, self.steps, self.max_pool, self.engine)
+        place = self.out.with_name(f"{self.out.name}.sweep")
+        with open_shared(place, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder:
+            if here.writer:
+                print(f"Every finished setting is kept in {place}: --resume goes on from there.", file=sys.stderr)
+            sweep = sweep_file(config, max_loss, folder)
+        if here.writer:
+            print(sweep)
         return sweep.best
