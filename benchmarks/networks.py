@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ratenorm import models
 from ratenorm.convert.convert import Conversion, convert
 from ratenorm.convert.thresholds import Percentile, Trained
+from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import Normalisation, load
 from ratenorm.errors import RatenormError
 from ratenorm.export.network import load_network
@@ -29,6 +30,8 @@ class Subject:
 def subject(name: str, file: Path | None, images: int, v0: float = 0.0) -> Subject:
     """The network of a file, with its trained thresholds; without one, a stand-in called `name`.
 
+    A trained ReLU network gets thresholds at the 99.9th percentile of 200 training images (Robust Norm).
+
     The stand-in has random weights, BatchNorm statistics of real images and thresholds at the 99.9th percentile. Its
     firing rates are of the right size in the first layers and too small behind: it shows how the engine works, and
     proves nothing about a trained network.
@@ -38,7 +41,10 @@ def subject(name: str, file: Path | None, images: int, v0: float = 0.0) -> Subje
         model, spec = load_network(file)
         pictures = load(spec.dataset, "test").images[:images]
         x = Normalisation(spec.mean, spec.std)(pictures.float() / 255)
-        return Subject(spec.model, convert(model, Trained(), example=x[:1], v0=v0), x, True)
+        if any(rate_norm_layers(model)):
+            return Subject(spec.model, convert(model, Trained(), example=x[:1], v0=v0), x, True)
+        seen = Normalisation(spec.mean, spec.std)(load(spec.dataset, "train").images[:200].float() / 255)
+        return Subject(spec.model, convert(model, Percentile(99.9), example=x[:1], calibration=seen, v0=v0), x, True)
     x = _pictures(images)
     model = models.build(name, activation=nn.ReLU).train()
     for module in model.modules():

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_graphs import random_images, random_net
 
+from builders import chain, dyadic, fire
 from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.engines.result import SimResult
 from ratenorm.engines.simulate import simulate
 from ratenorm.graph.net import SpikingNet
+from ratenorm.graph.ops import Conv
 
 
 def assert_same(dense: SimResult, event: SimResult) -> None:
@@ -48,3 +50,17 @@ def compare(net: SpikingNet, images: int, steps: int, coding: Coding, engine: st
 @settings(max_examples=60)
 def test_random_networks_spike_alike(seed: int, images: int, steps: int, coding: Coding, engine: str) -> None:
     compare(random_net(seed), images, steps, coding, engine, seed)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("space", [(1, 1), (1, 4), (2, 2), (3, 2), (4, 4), (5, 3)])
+def test_a_window_at_the_border_adds_what_lies_inside(space: tuple[int, int], padding: int) -> None:
+    """Maps so small that most windows are cut, with so many spikes that the sums stay in registers."""
+    if min(space) + 2 * padding < 3:
+        pytest.skip("the kernel is larger than the padded picture")
+    weight = dyadic(5, 40, 48, 3, 3)
+    conv = Conv(weight, dyadic(6, 40), (1, 1), (padding,) * 4, (1, 1), 1)
+    net = chain((48, *space), ("first", fire(0.5)), ("conv", conv), ("second", fire(2.0)))
+    x = dyadic(7, 3, 48, *space, low=0, high=8)
+    options = {"fit": True, "first_spikes": True}
+    assert_same(simulate(net, x, 9, engine="dense", **options), simulate(net, x, 9, engine="event", **options))

@@ -15,7 +15,7 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.scatter import LANES, ZERO, Feed, scatter
+from ratenorm.engines.event.scatter import LANES, ZERO, Feed, fetch, scatter
 from ratenorm.engines.event.vector_add import add_row, add_where
 from ratenorm.engines.event.vector_fire import fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
 
@@ -95,6 +95,8 @@ def fire_listed(
     total, places, lanes = scratch.total, scratch.places, uintp(sizes.width)
     size = uintp(sizes.pixels) * lanes
     for block in range(block0, block1):
+        if feed.fetch:
+            total[-1] = fetch(feed.weights, block * feed.block_size, feed.block_size)  # a place that nothing reads
         for image in range(sizes.images):
             state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
             base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)

@@ -15,7 +15,16 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.vector_add import add_row, many_1x1, many_3x3, one_1x1, one_3x3
+from ratenorm.engines.event.vector_add import (
+    add_row,
+    many_1x1,
+    many_2x2,
+    many_2x3,
+    many_3x2,
+    many_3x3,
+    one_1x1,
+    one_3x3,
+)
 
 ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
 
@@ -30,6 +39,7 @@ class Feed(NamedTuple):
     sections: Array
     factors: Array
     first: Array
+    cut: Array
     segments: Array
     shares: Array
     weights: Array
@@ -37,6 +47,16 @@ class Feed(NamedTuple):
     diagonal: Array
     skip: Array  # the spikes of a skip connection, words as of the population itself; empty where there is none
     skip_scale: Array
+    fetch: bool  # whether to read a block's weights through before they are needed
+
+
+@compiled
+def fetch(weights: Array, begin: int, count: int) -> np.float32:
+    """Read a block of weights through once, in order: many random first reads would each wait for memory."""
+    total = np.float32(0.0)
+    for k in range(uintp(begin), uintp(begin + count), LANES):  # one of each cache line
+        total += weights[k]
+    return total
 
 
 @compiled
@@ -82,8 +102,19 @@ def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, 
         for p in range(uintp(section[5])):
             end = uintp(marks[mark0 + p])
             if end != begin:
-                place = uintp(first[pixel0 + p])
-                many_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries, begin, end)
+                place, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
+                if cut == ZERO:
+                    many_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries, begin, end)
+                else:
+                    down, right = (cut >> uintp(2)) & ONE, cut >> uintp(3)  # of the first row and column inside
+                    place += down * stride + right * uintp(32)
+                    row = weight0 + down * uintp(96) + right * uintp(32)
+                    if cut & uintp(3) == uintp(3):
+                        many_2x2(total, place, stride, weights, row, shift, factors, factor0, entries, begin, end)
+                    elif cut & ONE:
+                        many_2x3(total, place, stride, weights, row, shift, factors, factor0, entries, begin, end)
+                    else:
+                        many_3x2(total, place, stride, weights, row, shift, factors, factor0, entries, begin, end)
             begin = end
     else:
         for p in range(uintp(section[5])):

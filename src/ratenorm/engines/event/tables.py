@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
-from ratenorm.engines.event.routes import Route
+from ratenorm.engines.event.routes import Route, Window
 
 # Kinds of sections: how the spikes of a list find the currents they add to.
 ROWS = 0  # along the segments of their pixel, to all channels
@@ -28,6 +28,7 @@ class Tables:
     sections: Array  # [routes, 10], see _Builder.add
     factors: Array  # by section and digit
     first: Array  # by pixel: its first segment (ROWS, OWN), or where its currents begin (WINDOW, POINT)
+    cut: Array  # by pixel: what of its window lies outside the picture, see _cut; 0 for nothing, or for other kinds
     rows: Array  # [segments, 3]
     shares: Array  # [segments]
     weights: Array
@@ -55,6 +56,25 @@ def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:
     return places, line, ((window.height + 2) * line + 1) * width
 
 
+def _cut(window: Window, layout: Layout) -> Array:
+    """Which of the three rows and columns of a pixel's window lie inside the picture, where two of them do.
+
+    Bit 0: two rows; bit 1: two columns; bits 2 and 3: the first of those rows, of those columns, is the second one.
+    Where only one lies inside, all three are computed, in the margin.
+    """
+
+    def inside(length: int, reached: int, padding: int) -> tuple[Array, Array]:
+        begin = np.arange(length)[:, None] + np.arange(3) - (2 - padding)
+        within = (begin >= 0) & (begin < reached)
+        return within.sum(1) == 2, ~within[:, 0]
+
+    two_rows, low = inside(window.height, layout.shape[1], window.top)
+    two_columns, right = inside(window.width, layout.shape[2], window.left)
+    rows = (two_rows * (1 + 4 * low))[:, None]
+    columns = (two_columns * (2 + 8 * right))[None, :]
+    return np.asarray(rows | columns).reshape(-1)
+
+
 class _Builder:
     """Collects the tables of a stage, route by route."""
 
@@ -64,6 +84,7 @@ class _Builder:
         self.sections: list[tuple[int, ...]] = []
         self.factors: list[float] = []
         self.first: list[Array] = []
+        self.cut: list[Array] = []
         self.rows: list[Array] = [np.zeros((0, 3), np.int64)]
         self.shares: list[Array] = [np.zeros(0, np.float32)]
         self.weights: list[Tensor] = [torch.zeros(layout.blocks, 0)]
@@ -89,6 +110,8 @@ class _Builder:
         self.factors += [route.share * 2.0**digit for digit in range(route.digits)]
         self.marks += route.grid
         self.first.append(first)
+        inside = _cut(route.window, self.layout) if kind == WINDOW and route.window is not None else first[:0]
+        self.cut.append(np.pad(inside, (0, len(first) - len(inside))))
         self.pixels += len(first)
         self._add_weights(route)
 
@@ -127,6 +150,7 @@ class _Builder:
             np.array(self.sections, np.int64).reshape(-1, 10),
             np.array(self.factors, np.float32),
             first,
+            np.concatenate([*self.cut, np.zeros(1, np.int64)]).astype(np.uint8),
             np.concatenate(self.rows).astype(np.uint32),
             np.concatenate(self.shares).astype(np.float32),
             aligned(torch.cat(self.weights, 1).contiguous().numpy()),

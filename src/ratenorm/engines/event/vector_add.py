@@ -69,12 +69,13 @@ def add_where(typingctx, total, at, scale, first, word):
     return signature, generate
 
 
-def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
+def _stencil(runs: int, vectors: int, of_runs: int, of_vectors: int) -> tuple[Any, Any]:
     """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents.
 
-    The low 16 bits of an entry are a channel and, from bit `shift` on, a digit; the digit chooses the factor.
+    They are a part of the `of_runs` runs of `of_vectors` vectors that a channel's weights are. The low 16 bits of an
+    entry are a channel and, from bit `shift` on, a digit; the digit chooses the factor.
     """
-    row_size = runs * vectors * LANES
+    row_size = of_runs * of_vectors * LANES
     places = [(r, k) for r in range(runs) for k in range(vectors)]
 
     def pointers(context: Any, builder: Any, sig: Any, args: Any) -> list[Any]:
@@ -112,8 +113,8 @@ def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
         )
         where = address(context, builder, sig.args[6], args[6], builder.add(args[7], digit), F32)
         factor = splat(builder, FLOATS, builder.load(where, align=4))
-        for n in range(len(places)):
-            weight = load(builder, builder.gep(source, [ir.Constant(I32, n)]))
+        for n, (r, k) in enumerate(places):
+            weight = load(builder, builder.gep(source, [ir.Constant(I32, r * of_vectors + k)]))
             write(n, builder.call(multiply_add(builder), [weight, factor, read(n)]))
 
     @intrinsic
@@ -180,5 +181,7 @@ def _stencil(runs: int, vectors: int) -> tuple[Any, Any]:
     return stencil_one, stencil_many
 
 
-one_3x3, many_3x3 = _stencil(3, 6)  # a 3x3 kernel over 32 channels: three rows of three pixels
-one_1x1, many_1x1 = _stencil(1, 2)
+one_3x3, many_3x3 = _stencil(3, 6, 3, 6)  # a 3x3 kernel over 32 channels: three rows of three pixels
+one_1x1, many_1x1 = _stencil(1, 2, 1, 2)
+# At a border, where the kernel reaches past it: rows x columns that stay inside.
+many_3x2, many_2x3, many_2x2 = (_stencil(rows, 2 * columns, 3, 6)[1] for rows, columns in ((3, 2), (2, 3), (2, 2)))

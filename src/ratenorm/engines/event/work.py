@@ -24,6 +24,7 @@ ENTRY = 2.0  # to take up a listed spike for a block
 ADDITION = 1 / 34  # to add one weight
 MULTIPLY_ADD = 1 / 75  # in a dense convolution
 UNPACK = 1.0  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
+FETCH = 1 / 1024  # listed spikes for each weight of a block from which most of them are needed: read them in order
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
 
 _NOTHING: Array = np.zeros(0, np.float32)
@@ -65,6 +66,7 @@ class StageWork:
             sections=self.sections,
             factors=t.factors,
             first=t.first,
+            cut=t.cut,
             segments=t.rows,
             shares=t.shares,
             weights=t.weights,
@@ -72,6 +74,7 @@ class StageWork:
             diagonal=t.diagonal,
             skip=self.skip,
             skip_scale=self.stage.skip_scale,
+            fetch=room.used > FETCH * t.block_size,
         )
 
     def prepare(
