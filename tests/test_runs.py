@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ratenorm.errors import RatenormError, UsageError
-from ratenorm.runs import CONFIG, LOCK, METRICS, RunFolder
+from ratenorm.runs import CONFIG, LOCK, METRICS, RunFolder, go_on
 
 
 def used(path: Path, config: dict | None = None) -> Path:
@@ -178,3 +178,13 @@ def test_a_full_disk_while_logging_is_said_in_words(tmp_path: Path, monkeypatch:
         monkeypatch.setattr("builtins.open", refuse)
         with pytest.raises(RatenormError, match="No space left"):
             folder.log({"loss": 1.0})
+
+
+def test_an_experiment_that_is_given_again_goes_on(tmp_path: Path) -> None:
+    with go_on(tmp_path / "run") as folder:
+        assert folder.mode == "new"
+        folder.configure({"a": 1})
+    with go_on(tmp_path / "run") as folder:
+        assert folder.mode == "resume"
+        with pytest.raises(UsageError, match="differs in a"):
+            folder.configure({"a": 2})

@@ -172,6 +172,11 @@ def holds_a_run(path: Path) -> bool:
 
 
 def open_shared(path: str | os.PathLike[str], mode: Mode, writer: bool, wait: Callable[[], None]) -> RunFolder:
+def go_on(path: str | os.PathLike[str]) -> RunFolder:
+    """A folder for experiments that are simply given again: what is there goes on, what is not begins."""
+    return RunFolder(path, "resume" if holds_a_run(Path(path)) else "new")
+
+
     """A run folder for several processes: the writer opens it, the others wait for that and follow.
 
     When torchrun has started the processes anew because one of them died, the run goes on whatever `mode` says: it was

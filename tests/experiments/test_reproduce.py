@@ -9,6 +9,7 @@ import pytest
 
 from ratenorm import records
 from ratenorm.cli.main import main
+from ratenorm.errors import FileFormatError
 from ratenorm.experiments import presets
 from ratenorm.experiments.paper import TABLE_1, TABLE_2, TABLE_2_STEPS, numbers_for
 from ratenorm.experiments.presets import BASELINES, BY_NAME
@@ -88,3 +89,17 @@ def test_the_command_lists_presets_and_names_them_on_a_typo(capsys: pytest.Captu
     assert "vgg16-cifar10" in capsys.readouterr().out
     assert main(["reproduce", "vgg61"]) == 2
     assert "There are: cnn7-mnist" in capsys.readouterr().err
+
+
+def test_a_record_says_how_lambda_was_chosen(tiny_results: Path, tmp_path: Path) -> None:
+    record = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+    preset, choice = BY_NAME["cnn7-mnist"], record["choice"]
+    assert {t["lam"] for t in choice["tried"]} >= {preset.ril.lam, *preset.lams}
+    ours = next(run for run in record["runs"] if run["name"] == "RNL + RIL")
+    at_one = next(run for run in record["runs"] if run["name"] == "RNL")
+    for ril, rnl, p in zip(ours["layers"], at_one["layers"], choice["tried"][choice["chosen"]]["p"], strict=True):
+        assert ril["threshold"] == pytest.approx(p * rnl["threshold"], rel=1e-5)
+    assert set(record["config"]["training_seconds"]) == {"relu", "rnl"}
+    choice["chosen"] = len(choice["tried"])
+    with pytest.raises(FileFormatError, match=r"choice\.chosen"):
+        records.write(tmp_path / "record.json", record)

@@ -17,7 +17,7 @@ from torch import nn
 from ratenorm import records
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import Trained
-from ratenorm.data import Augment, Batches, ImageSet, split_holdout
+from ratenorm.data import Augment, Batches, ImageSet
 from ratenorm.diagnose import diagnose
 from ratenorm.engines.simulate import EngineName
 from ratenorm.experiments.early import early_exit_entry
@@ -26,13 +26,20 @@ from ratenorm.experiments.examples import look_inside
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.experiments.remember import remembered
 from ratenorm.experiments.tables import accuracy_table
-from ratenorm.experiments.training import STAGE2_FILE, DataConfig, TrainConfig, at_p_one, test_accuracy, train_network
+from ratenorm.experiments.training import (
+    STAGE2_FILE,
+    DataConfig,
+    TrainConfig,
+    at_p_one,
+    held_out_images,
+    test_accuracy,
+    train_network,
+)
 from ratenorm.export.network import NetworkSpec
 from ratenorm.export.spiking import save
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
-from ratenorm.train.stage1 import hold_out
 
 EARLY = "stage 2, v(0) = θ/2"
 
@@ -74,7 +81,7 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
     stage2 = outcome.model
     stage1 = at_p_one(folder / STAGE2_FILE)
     ann = test_accuracy(stage1, spec, chosen)
-    held_out = _held_out(config.training)
+    held_out = held_out_images(config.training, 500)
     example = torch.zeros(1, *spec.input_shape)
     runs: list[dict[str, Any]] = []
     inside: list[dict[str, Any]] = []
@@ -119,16 +126,6 @@ def run_demo(config: DemoConfig, folder: RunFolder, say: Callable[[str], None] =
     records.write(folder / records.FILE_NAME, record)
     say("\n" + accuracy_table(record))
     return record
-
-
-def _held_out(training: TrainConfig) -> ImageSet:
-    """Training images that no stage has learned from."""
-    images = training.data.train()
-    if training.images is not None and training.images < len(images):
-        images = split_holdout(images, training.images, training.stage1.seed)[1]
-    _, kept = hold_out(images, training.stage1.holdout, training.stage1.seed)
-    assert kept is not None  # the demo holds some out
-    return kept.subset(range(min(500, len(kept))))
 
 
 @torch.no_grad()

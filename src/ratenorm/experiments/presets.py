@@ -6,7 +6,7 @@ training then serves the baselines and us.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ratenorm.data import AUGMENTS
@@ -22,6 +22,7 @@ BASELINES: dict[str, str] = {
     "model": "Diehl, model-based",
     "channel": "channel-wise",
 }
+OUR_WEIGHTS = ", our weights"  # behind the name of a baseline that starts from the Rate-Norm network
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class Preset:
     data: str
     relu: Stage1  # the long training, with ReLU
     rnl: Stage1  # goes on from its weights with Rate Norm layers
-    ril: Stage2  # p'
+    ril: Stage2  # p'; its lambda is the first of those tried
+    lams: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05, 0.2)  # the others: one is chosen on held-out images
+    per_layer: tuple[bool, ...] = (False,)  # one p' shared by all layers (appendix B), one for each, or both tried
     seeds: tuple[int, ...] = (0,)
     steps: int = 256
     where: str = "table 1"
@@ -41,6 +44,14 @@ class Preset:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def stage2_candidates(self, seed: int) -> list[Stage2]:
+        """What stage 2 tries; the first is the one trained together with the network."""
+        own = replace(self.ril, seed=seed)
+        others = [
+            replace(own, lam=lam, per_layer=each) for each in self.per_layer for lam in sorted({own.lam, *self.lams})
+        ]
+        return [own, *(other for other in others if other != own)]
 
 
 SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part of the long training

@@ -4,6 +4,8 @@ and seed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,9 +23,10 @@ from ratenorm.convert.lower import lower
 from ratenorm.convert.thresholds import Trained, parse
 from ratenorm.data import ImageSet
 from ratenorm.experiments.calibration import calibration_images
+from ratenorm.experiments.choosing import Rule, choose_stage2
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.paper import numbers_for
-from ratenorm.experiments.presets import BASELINES, Preset
+from ratenorm.experiments.presets import BASELINES, OUR_WEIGHTS, Preset
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.experiments.remember import remembered
 from ratenorm.experiments.training import (
@@ -36,7 +39,9 @@ from ratenorm.experiments.training import (
     train_network,
 )
 from ratenorm.export.network import NetworkSpec, load_network
-from ratenorm.runs import RunFolder
+from ratenorm.runs import METRICS, RunFolder, go_on
+
+CALIBRATION = 1000
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,11 @@ class Scale:
     @property
     def full(self) -> bool:
         return self == Scale()
+
+    @property
+    def calibration(self) -> int:
+        """Training images that the methods without training look at."""
+        return min(CALIBRATION, self.test_images or CALIBRATION)
 
     def of(self, preset: Preset) -> Preset:
         if self.full:
@@ -73,7 +83,39 @@ class Scale:
         return f"reduced: {', '.join(cut)}"
 
 
+RULE = Rule()  # by which lambda is chosen
 SHORT = Scale(train_images=2000, test_images=200, epochs=1, steps=64)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the parts of one network and seed lie."""
+
+    path: Path
+
+    @property
+    def relu(self) -> Path:
+        """The network trained with ReLU."""
+        return self.path / "relu" / STAGE1_FILE
+
+    @property
+    def rnl(self) -> Path:
+        """The network with Rate Norm layers at p = 1."""
+        return self.path / "rnl" / STAGE1_FILE
+
+    @property
+    def ril(self) -> Path:
+        """The same with the p that stage 2 found, for the chosen lambda."""
+        return self.path / "ril" / STAGE2_FILE
+
+
+def place_of(preset: Preset, seed: int, work: Path, scale: Scale) -> Place:
+    return Place(work / label(preset, seed, scale))
+
+
+def label(preset: Preset, seed: int, scale: Scale) -> str:
+    """The name of a record and of its folder."""
+    return f"{preset.name}-s{seed}{'' if scale.full else '-short'}"
 
 
 def reproduce(
@@ -82,63 +124,66 @@ def reproduce(
     """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was."""
     began = time.monotonic()
     preset = scale.of(preset)
-    place = work / f"{preset.name}-s{seed}{'' if scale.full else '-short'}"
-    say(f"{preset.name}, seed {seed}: {scale}; work in {place}")
-    relu_file = _train(preset, seed, place / "relu", scale, root, None)
-    rnl_folder = place / "rnl"
-    _train(preset, seed, rnl_folder, scale, root, relu_file)
-    with _open(place / "evaluation") as folder:
-        folder.configure({"preset": preset.to_json(), "seed": seed, "scale": str(scale)})
-        record = _evaluate(preset, seed, relu_file, rnl_folder, folder, scale, root, began)
-    records.write(results / f"{preset.name}-s{seed}{'' if scale.full else '-short'}.json", record)
+    place = place_of(preset, seed, work, scale)
+    say(f"{preset.name}, seed {seed}: {scale}; work in {place.path}")
+    choice = train_all(preset, seed, place, scale, root, say)
+    with go_on(place.path / "spiking") as folder:
+        networks = {file.parent.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (place.relu, place.ril)}
+        folder.configure({"networks": networks, "steps": preset.steps, "seed": seed, "scale": str(scale)})
+        record = _evaluate(preset, seed, place, folder, scale, root)
+    record |= {"choice": choice, "seconds": time.monotonic() - began}
+    record["config"]["training_seconds"] = {part: trained_seconds(place.path / part) for part in ("relu", "rnl")}
+    records.write(results / f"{label(preset, seed, scale)}.json", record)
     return record
 
 
-def _open(path: Path) -> RunFolder:
-    """Resume what is there, start what is not."""
-    used = path.is_dir() and any(path.iterdir())
-    return RunFolder(path, "resume" if used else "new")
+def train_all(
+    preset: Preset, seed: int, place: Place, scale: Scale, root: str | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The ReLU network, its continuation with Rate Norm layers, and stage 2 for every lambda tried; returns the
+    choice."""
+    _train(_training(preset, seed, scale, root, None), place.relu.parent)
+    rnl = _training(preset, seed, scale, root, place.relu)
+    _train(rnl, place.rnl.parent)
+    first, *others = preset.stage2_candidates(seed)
+    rule = replace(RULE, steps=min(RULE.steps, preset.steps))
+    ready = {first: place.rnl.with_name(STAGE2_FILE)}
+    return choose_stage2(place.rnl, rnl, [first, *others], ready, place.ril.parent, rule, say)
 
 
-def _train(preset: Preset, seed: int, path: Path, scale: Scale, root: str | None, start: Path | None) -> Path:
-    """Train with ReLU, or, from `start`, with Rate Norm in both stages; returns the file of stage 1."""
-    stage1 = replace(preset.relu if start is None else preset.rnl, seed=seed)
-    config = TrainConfig(
+def _training(preset: Preset, seed: int, scale: Scale, root: str | None, start: Path | None) -> TrainConfig:
+    """With ReLU, or, from the network in `start`, with Rate Norm in both stages."""
+    return TrainConfig(
         preset.model,
         "relu" if start is None else "rate_norm",
         DataConfig(preset.data, root),
-        stage1,
+        replace(preset.relu if start is None else preset.rnl, seed=seed),
         None if start is None else replace(preset.ril, seed=seed),
         None if start is None else str(start),
         scale.train_images,
     )
-    with _open(path) as folder:
+
+
+def _train(config: TrainConfig, path: Path) -> None:
+    with go_on(path) as folder:
         folder.configure(config.to_json())
         train_network(config, folder)
-    return path / STAGE1_FILE
 
 
 def _evaluate(
-    preset: Preset,
-    seed: int,
-    relu_file: Path,
-    rnl: Path,
-    folder: RunFolder,
-    scale: Scale,
-    root: str | None,
-    began: float,
+    preset: Preset, seed: int, place: Place, folder: RunFolder, scale: Scale, root: str | None
 ) -> dict[str, Any]:
-    relu, spec = load_network(relu_file)
-    ours, _ = load_network(rnl / STAGE2_FILE)
-    stage1 = at_p_one(rnl / STAGE2_FILE)
+    relu, spec = load_network(place.relu)
+    ours, _ = load_network(place.ril)
+    stage1 = at_p_one(place.ril)
     available = DataConfig(preset.data, root).test()
     test = available if scale.test_images is None else available.subset(range(scale.test_images))
-    images = Calibration(calibration_images(DataConfig(preset.data, root), spec, 1000, seed))
+    images = Calibration(calibration_images(DataConfig(preset.data, root), spec, scale.calibration, seed))
     jobs: list[tuple[str, nn.Module, str, float]] = []
     for v0, start in ((0.0, ""), (0.5, ", v(0) = θ/2")):
         jobs += [(f"RNL{start}", stage1, "trained", v0), (f"RNL + RIL{start}", ours, "trained", v0)]
     jobs += [(name, relu, method, 0.0) for method, name in BASELINES.items()]
-    jobs += [(f"{name}, our weights", stage1, method, 0.0) for method, name in BASELINES.items()]
+    jobs += [(f"{name}{OUR_WEIGHTS}", stage1, method, 0.0) for method, name in BASELINES.items()]
     runs = [_run(job, preset, spec, test, images, folder) for job in jobs]
     graph, _ = lower(stage1, torch.zeros(1, *spec.input_shape))
     accuracies = {"relu_ann": test_accuracy(relu, spec, test), "rnl_ann": test_accuracy(stage1, spec, test)}
@@ -147,7 +192,7 @@ def _evaluate(
         f"{preset.model} on {preset.data}, seed {seed} ({preset.where})",
         {"preset": preset.to_json(), **accuracies},
         seed=seed,
-        seconds=time.monotonic() - began,
+        seconds=0.0,
         data={"name": test.name, "split": "test", "images": len(test), "classes": list(test.classes)},
         ann=ann_entry(preset.model, fold(graph), accuracies["rnl_ann"], None),
         runs=runs,
@@ -170,7 +215,18 @@ def _run(
         method = Trained() if text == "trained" else parse(text)
         graph, report = lower(model, torch.zeros(1, *spec.input_shape))
         net = convert_graph(fold(graph), method, images, v0, report).net
-        result = watched_evaluation(name, net, test, spec, preset.steps, "auto", fit_images=200, batch_size=100)
+        result = watched_evaluation(
+            name, net, test, spec, preset.steps, "auto", fit_images=200, batch_size=100, folder=folder
+        )
         return run_entry(name, preset.model, net, method, v0, result)
 
     return remembered(folder, name, work)
+
+
+def trained_seconds(folder: Path) -> float:
+    """How long a training took, over all the sessions it was cut into."""
+    seconds: dict[str, float] = {}
+    for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        seconds[entry["stage"]] = entry["seconds"]
+    return sum(seconds.values())

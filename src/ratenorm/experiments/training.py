@@ -23,7 +23,7 @@ from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.loop import accuracy, evaluating
-from ratenorm.train.stage1 import start_from_relu_, train_accuracy
+from ratenorm.train.stage1 import hold_out, start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
 STAGE1_FILE, STAGE2_FILE = "stage1.safetensors", "stage2.safetensors"
@@ -90,12 +90,26 @@ def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
     )
 
 
+def training_images(config: TrainConfig) -> ImageSet:
+    """All images a training may see, the held-out ones among them."""
+    images = config.data.train()
+    if config.images is not None and config.images < len(images):
+        return split_holdout(images, config.images, config.stage1.seed)[1]
+    return images
+
+
+def held_out_images(config: TrainConfig, count: int) -> ImageSet:
+    """At most `count` training images that no stage has learned from: choices are made on these."""
+    _, kept = hold_out(training_images(config), config.stage1.holdout, config.stage1.seed)
+    if kept is None:
+        raise UsageError("Choosing on held-out images: stage 1 holds none out. Give it a holdout.")
+    return kept.subset(range(min(count, len(kept))))
+
+
 def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, device: str = "cpu") -> TrainOutcome:
     """Train, or go on training, in a folder. A stage whose network file is there is done and is not repeated."""
     began = time.monotonic()
-    images = config.data.train()
-    if config.images is not None and config.images < len(images):
-        images = split_holdout(images, config.images, config.stage1.seed)[1]
+    images = training_images(config)
     if config.activation == "relu" and config.stage2 is not None:
         raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
     spec = network_spec(config, images)

@@ -142,6 +142,18 @@ _FRONT = list_of(
     )
 )
 
+_CHOICE = object_of(
+    {
+        "rule": text,
+        "images": integer(1),
+        "ann_accuracy": _share,
+        "tried": list_of(
+            object_of({"lam": _amount, "p": list_of(_share), "clipped": _share}, {"accuracy": list_of(_share)})
+        ),
+        "chosen": integer(),
+    }
+)
+
 _FOUNDATION: dict[str, Check] = {"data": _DATA, "ann": _ANN}
 # Keys a report can do without, and what stands in for each when it is missing or wrong.
 _HEAD: dict[str, tuple[Check, Any]] = {
@@ -251,10 +263,18 @@ def _check_diagnosis(record: Mapping[str, Any], steps_of: Mapping[str, int]) -> 
     _known_run(record["diagnosis"]["run"], "diagnosis.run", steps_of)
 
 
+def _check_choice(record: Mapping[str, Any], _steps_of: Mapping[str, int]) -> None:
+    _CHOICE(record["choice"], "choice", 0)
+    chosen, tried = record["choice"]["chosen"], len(record["choice"]["tried"])
+    if chosen >= tried:
+        raise Invalid("choice.chosen", f"is {chosen}; {tried} were tried, counted from 0")
+
+
 _PARTS: dict[str, Callable[[Mapping[str, Any], Mapping[str, int]], None]] = {
     "examples": _check_examples,
     "diagnosis": _check_diagnosis,
     "front": lambda record, _: _FRONT(record["front"], "front", 0),
+    "choice": _check_choice,
     "paper": lambda record, _: json_object(record["paper"], "paper", 0),
 }
 

@@ -1,0 +1,177 @@
+"""lambda of stage 2, chosen on held-out training images by a written rule.
+
+Every candidate trains its own p', becomes a spiking network with v(0) = 0 and answers images that no stage has learned
+from. What was tried, and how each did, goes into the record; the test images are not looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ratenorm.convert.convert import convert
+from ratenorm.convert.thresholds import Trained
+from ratenorm.core.energy import steps_to
+from ratenorm.core.rate_norm import rate_norm_layers
+from ratenorm.data import ImageSet
+from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.remember import remembered
+from ratenorm.experiments.training import (
+    STAGE2_FILE,
+    TrainConfig,
+    at_p_one,
+    held_out_images,
+    test_accuracy,
+    training_images,
+)
+from ratenorm.export.network import load_network, save_network
+from ratenorm.files import to_json, write_atomic
+from ratenorm.runs import RunFolder, go_on
+from ratenorm.train.config import Stage2
+from ratenorm.train.stage2 import train_latency
+
+LONGEST_REACH = 3  # lambdas tried beyond an end of the grid
+LAST_DIGIT = 1e-9  # shares of images are compared as whole numbers of images would be
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Who wins. All accuracies are of held-out training images; the yardstick is the network at p = 1."""
+
+    images: int = 1000
+    steps: int = 256
+    near: float = 0.01  # this close counts as arrived
+    loss: float = 0.001  # allowed at the last step
+
+    def __str__(self) -> str:
+        return (
+            f"fewest steps to within {100 * self.near:g} point of the ANN at p = 1, among those that lose at most "
+            f"{100 * self.loss:g} points at T = {self.steps}; where none does, the most accurate at T = {self.steps}; "
+            f"a candidate whose thresholds alone cut off more than {100 * self.near:g} point is not simulated; where "
+            f"the winner stands at an end of the grid, up to {LONGEST_REACH} more are tried beyond it"
+        )
+
+    def hopeless(self, ann: float, clipped: float) -> bool:
+        """No number of steps brings back what the thresholds cut off."""
+        return ann - clipped > self.near + LAST_DIGIT
+
+    def arrival(self, ann: float, accuracy: Sequence[float]) -> int | None:
+        return steps_to(accuracy, ann - self.near - LAST_DIGIT)
+
+    def winner(self, ann: float, tried: Sequence[Mapping[str, Any]]) -> int:
+        """The place in `tried` of the candidate to take."""
+
+        def rank(candidate: Mapping[str, Any]) -> tuple[int, float, float]:
+            accuracy = candidate["accuracy"]
+            if accuracy is None:
+                return (2, -candidate["clipped"], 0.0)
+            arrived = self.arrival(ann, accuracy)
+            if arrived is None or ann - accuracy[-1] > self.loss + LAST_DIGIT:
+                return (1, -accuracy[-1], float("inf") if arrived is None else arrived)
+            return (0, arrived, -accuracy[-1])
+
+        return min(range(len(tried)), key=lambda i: rank(tried[i]))
+
+    def beyond(self, ann: float, tried: Sequence[Mapping[str, Any]]) -> float | None:
+        """The lambda to try next where the winner stands at an end of the grid and may not be the best."""
+        best = tried[self.winner(ann, tried)]
+        kin = [t["lam"] for t in tried if t["per_layer"] == best["per_layer"]]
+        lam: float = best["lam"]
+        lossless = best["accuracy"] is not None and ann - best["accuracy"][-1] <= self.loss + LAST_DIGIT
+        if lossless and lam == max(kin):
+            return 2 * lam
+        return lam / 2 if not lossless and lam == min(kin) else None
+
+
+def choose_stage2(
+    stage1: Path,
+    training: TrainConfig,
+    candidates: Sequence[Stage2],
+    ready: Mapping[Stage2, Path],
+    place: Path,
+    rule: Rule,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Train what is not `ready`, try all, and leave the winner as `place`/stage2.safetensors; returns the `choice`
+    entry of a record. What was done before in `place` is not done again.
+    """
+    images = held_out_images(training, rule.images)
+    with go_on(place) as folder:
+        folder.configure({"network": hashlib.sha256(stage1.read_bytes()).hexdigest()})
+        model, spec = load_network(stage1)
+        ann = test_accuracy(model, spec, images)
+        files: list[Path] = []
+        tried: list[dict[str, Any]] = []
+
+        def attempt(candidate: Stage2) -> None:
+            files.append(ready.get(candidate) or _train(stage1, training, candidate, place / _slug(candidate)))
+            name = to_json({"stage2": candidate.to_json(), "images": len(images), "steps": rule.steps})
+            tried.append(remembered(folder, name, _trial(files[-1], candidate, images, rule, folder)))
+            say(_line(tried[-1], ann, rule))
+
+        for candidate in candidates:
+            attempt(candidate)
+        for _ in range(LONGEST_REACH):
+            if (lam := rule.beyond(ann, tried)) is None:
+                break
+            attempt(replace(candidates[0], lam=lam, per_layer=tried[rule.winner(ann, tried)]["per_layer"]))
+        best = rule.winner(ann, tried)
+        write_atomic(folder / STAGE2_FILE, files[best].read_bytes())
+    say(f"  chosen on {len(images):,} held-out images: {label(tried[best])}")
+    return {"rule": str(rule), "images": len(images), "ann_accuracy": ann, "tried": tried, "chosen": best}
+
+
+def label(candidate: Mapping[str, Any]) -> str:
+    """A candidate in words."""
+    return f"λ = {candidate['lam']:g}" + (", p' for each layer" if candidate["per_layer"] else "")
+
+
+def _slug(stage2: Stage2) -> str:
+    return f"lam-{stage2.lam:g}" + ("-per-layer" if stage2.per_layer else "")
+
+
+def _train(stage1: Path, training: TrainConfig, stage2: Stage2, path: Path) -> Path:
+    file = path / STAGE2_FILE
+    with go_on(path) as folder:
+        folder.configure({"stage2": stage2.to_json()})
+        if not file.exists():
+            model, spec = load_network(stage1)
+            train_latency(model, training_images(training), stage2, normalise=spec.normalisation, run=folder)
+            save_network(file, model, spec)
+    return file
+
+
+def _trial(file: Path, stage2: Stage2, images: ImageSet, rule: Rule, folder: RunFolder) -> Callable[[], dict[str, Any]]:
+    def work() -> dict[str, Any]:
+        model, spec = load_network(file)
+        ann, clipped = test_accuracy(at_p_one(file), spec, images), test_accuracy(model, spec, images)
+        accuracy = None
+        if not rule.hopeless(ann, clipped):
+            net = convert(model, Trained(), example=torch.zeros(1, *spec.input_shape)).net
+            options: dict[str, Any] = {"fit_images": 0, "batch_size": 100, "folder": folder}
+            name = f"held-out, {_slug(stage2)}"
+            accuracy = watched_evaluation(name, net, images, spec, rule.steps, "auto", **options).accuracy
+        return {
+            "lam": stage2.lam,
+            "per_layer": stage2.per_layer,
+            "p": [float(layer.p) for _, layer in rate_norm_layers(model)],
+            "clipped": clipped,
+            "accuracy": accuracy,
+        }
+
+    return work
+
+
+def _line(tried: Mapping[str, Any], ann: float, rule: Rule) -> str:
+    p, accuracy = tried["p"], tried["accuracy"]
+    start = f"  {label(tried)}: mean p = {sum(p) / len(p):.3f}"
+    if accuracy is None:
+        return f"{start}, cuts off {100 * (ann - tried['clipped']):.2f} points: not simulated"
+    arrived = rule.arrival(ann, accuracy)
+    when = "never" if arrived is None else f"after {arrived} steps"
+    return f"{start}, within 1 point {when}, {100 * (ann - accuracy[-1]):+.2f} points lost at T = {rule.steps}"

@@ -1,0 +1,132 @@
+"""lambda of stage 2: the rule by which it is chosen, and the choosing itself at a tiny scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratenorm.core.rate_norm import rate_norm_layers
+from ratenorm.data import ImageSet
+from ratenorm.errors import UsageError
+from ratenorm.experiments.choosing import Rule, choose_stage2, label
+from ratenorm.experiments.presets import BY_NAME
+from ratenorm.experiments.training import TrainConfig, held_out_images, training_images
+from ratenorm.export.network import load_network
+from ratenorm.train.config import Stage1, Stage2
+
+RULE = Rule(images=100, steps=4)
+FAST = Stage2(lam=0.2, batch_size=32, holdout=40, lr=0.5)
+
+
+def tried(lam: float, *accuracy: float, clipped: float = 1.0, per_layer: bool = False) -> dict[str, Any]:
+    shown = list(accuracy) or None
+    return {"lam": lam, "per_layer": per_layer, "p": [0.5], "clipped": clipped, "accuracy": shown}
+
+
+# -- the rule ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_fastest_wins_among_those_that_lose_nothing_in_the_end() -> None:
+    slow, fast = tried(0.1, 0.1, 0.5, 0.9, 0.95), tried(0.2, 0.1, 0.95, 0.95, 0.95)
+    lossy = tried(0.5, 0.945, 0.945, 0.945, 0.945)  # faster still, but 0.5 points short at the end
+    assert RULE.winner(0.95, [slow, lossy, fast]) == 2
+
+
+def test_where_all_lose_the_most_accurate_wins() -> None:
+    assert RULE.winner(0.95, [tried(0.1, 0.9, 0.9), tried(0.2, 0.1, 0.92), tried(0.5, 0.9, 0.91)]) == 1
+
+
+def test_what_was_not_simulated_wins_only_when_nothing_was() -> None:
+    cut, cut_less = tried(0.5, clipped=0.3), tried(0.2, clipped=0.6)
+    assert RULE.winner(0.95, [cut, tried(0.1, 0.1, 0.1), cut_less]) == 1
+    assert RULE.winner(0.95, [cut, cut_less]) == 1
+
+
+def test_one_point_is_counted_in_images_and_not_in_last_digits() -> None:
+    assert not RULE.hopeless(0.93, 0.92)  # 0.93 - 0.92 is a little more than 0.01 in floating point
+    assert RULE.hopeless(0.93, 0.919)
+    assert RULE.arrival(0.93, [0.1, 0.92, 0.92]) == 2
+
+
+curves = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=4, max_size=4)
+
+
+@given(st.lists(curves, min_size=1, max_size=5), st.integers(900, 1000).map(lambda n: n / 1000))
+def test_no_loser_is_both_lossless_and_sooner(found: list[list[float]], ann: float) -> None:
+    candidates = [tried(0.1 * i, *curve) for i, curve in enumerate(found)]
+    best = found[RULE.winner(ann, candidates)]
+    for other in found:
+        if RULE.arrival(ann, other) is not None and other[-1] >= ann - RULE.loss:
+            assert best[-1] >= ann - RULE.loss - 1e-6
+            assert (RULE.arrival(ann, best) or 99) <= (RULE.arrival(ann, other) or 99)
+
+
+def test_the_grid_grows_where_the_winner_stands_at_its_end() -> None:
+    good, better = tried(0.1, 0.1, 0.5, 0.95, 0.95), tried(0.2, 0.1, 0.95, 0.95, 0.95)
+    bad = tried(0.4, 0.1, 0.9, 0.9, 0.9)
+    assert RULE.beyond(0.95, [good, better]) == 0.4
+    assert RULE.beyond(0.95, [good, better, bad]) is None
+    assert RULE.beyond(0.95, [bad]) == 0.2  # everything loses: weaker
+    assert RULE.beyond(0.95, [tried(0.05, clipped=0.1), bad]) is None
+    assert RULE.beyond(0.95, [good, better, tried(0.8, 0.1, 0.1, 0.1, 0.1, per_layer=True)]) == 0.4
+
+
+def test_the_first_candidate_is_the_one_trained_with_the_network() -> None:
+    for preset in BY_NAME.values():
+        first, *others = preset.stage2_candidates(7)
+        assert (first.lam, first.seed, first.per_layer) == (preset.ril.lam, 7, False)
+        assert len({first, *others}) == len(others) + 1 == len({first.lam, *preset.lams}) * len(preset.per_layer)
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def config(holdout: int = 40) -> TrainConfig:
+    return TrainConfig(stage1=Stage1(holdout=holdout))
+
+
+@pytest.mark.usefixtures("small_mnist")
+def test_held_out_images_are_no_training_images(digits: dict[str, ImageSet]) -> None:
+    kept = held_out_images(config(), 1000)
+    assert len(kept) == 40
+    assert len(held_out_images(config(), 10)) == 10
+    assert len(training_images(config())) == 360
+    shown = {image.numpy().tobytes() for image in digits["train"].images}
+    assert all(image.numpy().tobytes() in shown for image in kept.images)
+    with pytest.raises(UsageError, match="holds none out"):
+        held_out_images(config(0), 10)
+
+
+@pytest.mark.usefixtures("small_mnist")
+def test_choosing_trains_tries_and_keeps_the_winner(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage1, ready = trained_run / "stage1.safetensors", {Stage2(holdout=40): trained_run / "stage2.safetensors"}
+    said: list[str] = []
+    candidates = [Stage2(holdout=40), FAST]
+    words = (stage1, config(), candidates, ready, tmp_path / "ril", Rule(steps=16), said.append)
+    choice = choose_stage2(*words)
+    assert [t["lam"] for t in choice["tried"]][:2] == [0.5, 0.2]
+    assert choice["images"] == 40
+    assert "fewest steps to within 1 point" in choice["rule"]
+    assert len(said) == len(choice["tried"]) + 1
+    chosen = choice["tried"][choice["chosen"]]
+    assert label(chosen) in said[-1]
+    model, _ = load_network(tmp_path / "ril" / "stage2.safetensors")
+    assert [float(layer.p) for _, layer in rate_norm_layers(model)] == chosen["p"]
+    source, _ = load_network(stage1)
+    for name, value in source.state_dict().items():
+        if not name.endswith(".p"):
+            assert torch.equal(value, model.state_dict()[name])  # stage 2 moved nothing but p
+
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise AssertionError("trained or simulated again")
+
+    monkeypatch.setattr("ratenorm.experiments.choosing.train_latency", forbidden)
+    monkeypatch.setattr("ratenorm.experiments.choosing.watched_evaluation", forbidden)
+    assert choose_stage2(*words) == choice
