@@ -30,7 +30,8 @@ types: .venv/installed     ## mypy --strict
 bench: .venv/installed     ## ratios of speed and memory, written to results/bench (nothing else should run)
 	$(BIN)/python benchmarks/rate_norm_step.py
 	$(BIN)/python benchmarks/calibration.py
-	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/first_use.py
+	$(BIN)/python benchmarks/engine.py --networks $(wildcard zoo/vgg16-cifar10.safetensors zoo/preact_resnet18-cifar10.safetensors)
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
@@ -39,7 +40,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	@touch $@
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
-	.venv-peers/bin/python benchmarks/peers.py
+	.venv-peers/bin/python benchmarks/peers.py --networks $(wildcard zoo/vgg16-cifar10.safetensors zoo/preact_resnet18-cifar10.safetensors)
 
 reproduce: .venv/installed ## the paper's tables: trains what is missing (hours), resumes what was cut, writes results/
 	$(BIN)/ratenorm reproduce

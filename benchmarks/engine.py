@@ -1,6 +1,6 @@
 """The engines beside one forward pass of the ANN: speed, cost over T and over density, and how near to the limit.
 
-    python benchmarks/engine.py [--model vgg16] [--network trained.safetensors] [--steps 32] [--batches 1 16]
+    python benchmarks/engine.py [--model vgg16] [--networks trained.safetensors …] [--steps 32] [--batches 1 16]
                                 [--repeats 5] [--out results/bench/engine.json]
 
 Everything is measured in turn in one run, best of several: the machine's noise only ever adds time. The ANN is the
@@ -106,13 +106,15 @@ def layer_at(density: float, channels: int, size: int) -> tuple[SpikingNet, Spik
 def over_density(channels: int, size: int, repeats: int) -> list[dict[str, float]]:
     """A 3x3 convolution with its neurons at rising densities: events, and dense convolution with the same neurons."""
     rows = []
-    for density in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5):
+    for density in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8):
         alone, whole, x = layer_at(density, channels, size)
         jobs: dict[str, Callable[[], object]] = {"alone": partial(simulate, alone, x, 32, engine="event")}
         for name in ("event", "auto", "dense"):
             jobs[name] = partial(simulate, whole, x, 32, engine=name)
         seconds = best(jobs, repeats)
-        rows.append({"density": density} | {k: seconds[k] - seconds["alone"] for k in ("event", "auto", "dense")})
+        figures = {k: seconds[k] - seconds["alone"] for k in ("event", "auto", "dense")}
+        whole_better = min(seconds["event"], seconds["dense"])
+        rows.append({"density": density, **figures, "auto_to_better": seconds["auto"] / whole_better})
     return rows
 
 
@@ -148,59 +150,87 @@ def break_even(rows: list[dict[str, float]]) -> float | None:
     return None
 
 
-def plot(rows: list[dict[str, float]], file: Path) -> None:
+def plot(layers: list[dict[str, Any]], file: Path) -> None:
+    """Cost over density, one panel a layer, with the break-even point where the curves cross."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(5, 3.2))
-    for name in ("dense", "event", "auto"):
-        axes.loglog([r["density"] for r in rows], [1e3 * r[name] for r in rows], marker="o", label=name)
-    axes.set_xlabel("spikes a neuron and step")
-    axes.set_ylabel("milliseconds")
-    axes.legend()
-    figure.savefig(file, bbox_inches="tight")
+    figure, panels = pyplot.subplots(1, len(layers), figsize=(3 * len(layers), 3), sharey=True, layout="constrained")
+    for axes, layer in zip(panels, layers, strict=True):
+        rows = layer["rows"]
+        for name, style in (("dense", "s-"), ("event", "o-"), ("auto", "x--")):
+            axes.loglog([r["density"] for r in rows], [1e3 * max(r[name], 1e-5) for r in rows], style, label=name)
+        even = layer["break_even_density"]
+        if even is not None:
+            axes.axvline(even, color="grey", linewidth=0.8)
+        title = "no break-even" if even is None else f"break-even at {even:.0%}"
+        axes.set_title(f"{layer['channels']} channels, {layer['size']}x{layer['size']}: {title}", fontsize=8)
+        axes.set_xlabel("spikes a neuron and step")
+    panels[0].set_ylabel("milliseconds, 2 images, 32 steps")
+    panels[0].legend()
+    figure.savefig(file)
+
+
+LAYERS = ((64, 32), (128, 16), (256, 8), (512, 4))  # the 3x3 convolutions of VGG-16 by channels and size
+
+
+def of_network(what: Subject, args: argparse.Namespace, limit: float) -> dict[str, Any]:
+    """Everything that is measured of one network."""
+    print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
+    figures: dict[str, Any] = {"network": what.name, "trained": what.trained, "batches": []}
+    for batch in args.batches:
+        row = versus_ann(what, args.steps, batch, args.repeats, not args.no_dense)
+        row["share_of_limit"] = row["synaptic_ops_a_second"] / limit
+        figures["batches"].append(row)
+        times = ", ".join(f"{k} {v:.1f} ms" for k, v in row["milliseconds_an_image"].items())
+        ratios = ", ".join(f"{k} {v:.2f}" for k, v in row["ratio_to_ann"].items())
+        print(f"  batch {batch}: {times} an image; times the ANN: {ratios}; {row['share_of_limit']:.0%} of the limit")
+    figures["over_steps"] = over_steps(what, args.repeats)
+    figures["cost_of_spikes"] = slope(figures["over_steps"])
+    print(
+        "  cost over T: {nanoseconds_an_operation:.3f} ns an operation, R2 {r2:.4f}".format(**figures["cost_of_spikes"])
+    )
+    return figures
+
+
+def of_layers(repeats: int) -> list[dict[str, Any]]:
+    """Cost over density of single layers, and how far `auto` is from the better engine."""
+    layers = []
+    for channels, size in LAYERS:
+        rows = over_density(channels, size, repeats)
+        layers.append({"channels": channels, "size": size, "rows": rows, "break_even_density": break_even(rows)})
+        print(f"a layer of {channels} channels, {size}x{size}; break-even density {layers[-1]['break_even_density']}")
+        for row in rows:
+            times = ", ".join(f"{name} {1e3 * row[name]:.1f} ms" for name in ("dense", "event", "auto"))
+            print(f"  density {row['density']:5.3f}: {times}; auto {row['auto_to_better']:.2f} times the better")
+    return layers
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="vgg16")
-    parser.add_argument("--network", type=Path, help="a trained Rate-Norm network, with its data set at hand")
+    parser.add_argument("--model", default="vgg16", help="of the stand-in, where no network is given")
+    parser.add_argument("--networks", type=Path, nargs="*", default=[], help="trained networks, their data at hand")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-dense", action="store_true", help="leave out the dense engine, which takes longest")
     parser.add_argument("--out", type=Path, default=Path("results/bench/engine.json"))
     args = parser.parse_args()
-    what = subject(args.model, args.network, max(args.batches))
-    print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
-    figures: dict[str, Any] = {"network": what.name, "trained": what.trained, "batches": []}
     limit = additions_a_second() * torch.get_num_threads()
-    for batch in args.batches:
-        row = versus_ann(what, args.steps, batch, args.repeats, not args.no_dense)
-        row["share_of_limit"] = row["synaptic_ops_a_second"] / limit
-        figures["batches"].append(row)
-        times = ", ".join(f"{k} {v:.1f} ms" for k, v in row["milliseconds_an_image"].items())
-        ratios = ", ".join(f"{k} {v:.1f}" for k, v in row["ratio_to_ann"].items())
-        print(f"  batch {batch}: {times} an image; times the ANN: {ratios}; {row['share_of_limit']:.0%} of the limit")
-    figures["limit_additions_a_second"] = limit
-    figures["over_steps"] = over_steps(what, args.repeats)
-    figures["cost_of_spikes"] = slope(figures["over_steps"])
-    print(
-        "  cost over T: {nanoseconds_an_operation:.3f} ns an operation, R2 {r2:.4f}".format(**figures["cost_of_spikes"])
-    )
-    figures["over_density"] = over_density(64, 32, args.repeats)
-    figures["break_even_density"] = break_even(figures["over_density"])
-    for row in figures["over_density"]:
-        better = min(row["event"], row["dense"])
-        times = ", ".join(f"{name} {1e3 * row[name]:.1f} ms" for name in ("dense", "event", "auto"))
-        print(f"  density {row['density']:5.3f}: {times}; auto {row['auto'] / better:.2f} times the better")
-    print(f"  break-even density: {figures['break_even_density']}")
+    subjects = [subject(args.model, file, max(args.batches)) for file in args.networks or [None]]
+    figures: dict[str, Any] = {
+        "limit_additions_a_second": limit,
+        "networks": [of_network(what, args, limit) for what in subjects],
+        "layers": of_layers(3 * args.repeats),
+    }
+    figures["auto_to_better_at_worst"] = max(r["auto_to_better"] for layer in figures["layers"] for r in layer["rows"])
+    print(f"auto, at worst: {figures['auto_to_better_at_worst']:.2f} times the better engine")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     figures |= {"versions": versions(), "hardware": hardware()}
     args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    plot(figures["over_density"], args.out.with_suffix(".svg"))
+    plot(figures["layers"], args.out.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

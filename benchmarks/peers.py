@@ -1,6 +1,6 @@
 """The same spiking network on ratenorm, SpikingJelly, sinabs and snnTorch: equal spikes shown, times as ratios.
 
-    python benchmarks/peers.py [--model vgg16] [--network trained.safetensors] [--steps 32] [--batches 1 16]
+    python benchmarks/peers.py [--model vgg16] [--networks trained.safetensors …] [--steps 32] [--batches 1 16]
                                [--repeats 3] [--out results/bench/peers.json]
 
 Needs an environment of its own, see benchmarks/README.md. Every library gets the network that `convert` made, with
@@ -194,33 +194,40 @@ def compare(what: Subject, steps: int, batch: int, repeats: int) -> dict[str, An
     return row
 
 
+def show(row: dict[str, Any]) -> None:
+    for name, milliseconds in row["milliseconds_an_image"].items():
+        ratio = row["times_ratenorm"].get(name, 1.0)
+        total, off = row["spikes"][name], row["different_spikes"].get(name, 0.0)
+        print(
+            f"  batch {row['batch']:3}  {name:15} {milliseconds:9.1f} ms an image  {ratio:6.1f} x  {total:.0f} spikes "
+            f"({off:.0f} different)"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="vgg16")
-    parser.add_argument("--network", type=Path, help="a trained Rate-Norm network, with its data set at hand")
+    parser.add_argument("--networks", type=Path, nargs="*", default=[], help="trained networks, their data at hand")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("results/bench/peers.json"))
     args = parser.parse_args()
-    what = subject(args.model, args.network, max(args.batches))
-    print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
-    rows = []
-    for batch in args.batches:
-        row = compare(what, args.steps, batch, args.repeats)
-        rows.append(row)
-        for name, milliseconds in row["milliseconds_an_image"].items():
-            ratio = row["times_ratenorm"].get(name, 1.0)
-            total, off = row["spikes"][name], row["different_spikes"].get(name, 0.0)
-            print(f"  batch {batch:3}  {name:15} {milliseconds:9.1f} ms an image  {ratio:6.1f} x  {total:.0f} spikes "
-                  f"({off:.0f} different)")  # fmt: skip
+    networks = []
+    for file in args.networks or [None]:
+        what = subject(args.model, file, max(args.batches))
+        print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
+        rows = [compare(what, args.steps, batch, args.repeats) for batch in args.batches]
+        networks.append({"network": what.name, "trained": what.trained, "rows": rows})
+        for row in rows:
+            show(row)
     installed = {}
     for package in ("spikingjelly", "sinabs", "snntorch"):
         try:
             installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    figures = {"network": what.name, "trained": what.trained, "rows": rows, "hardware": hardware()}
+    figures = {"networks": networks, "hardware": hardware()}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(figures | {"versions": versions() | installed}, indent=1) + "\n", encoding="utf-8")
 

@@ -28,7 +28,8 @@ from ratenorm.experiments.record import ann_entry, make_record, run_entry
 from ratenorm.experiments.remember import PARTS, remembered
 from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.export.spiking import load_with_about, save
-from ratenorm.runs import CONFIG, RunFolder
+from ratenorm.report.terminal import read_progress
+from ratenorm.runs import CONFIG, METRICS, RunFolder
 from ratenorm.train.checkpoint import read_checkpoint
 from torturing.subjects import STAGE1, bands, small_spiking_net, train_and_keep
 
@@ -105,7 +106,7 @@ def record(folder: Path) -> Reader:
         scale="full",
     )
     file = records.write(folder / records.FILE_NAME, whole)
-    return Reader("record", file, lambda: records.read(file), pinned=False)
+    return Reader("record", file, lambda: records.read(file))
 
 
 def cifar(folder: Path) -> Reader:
@@ -188,6 +189,23 @@ def sums(folder: Path) -> Reader:
     return Reader("partial sums", kept.path, read)
 
 
+def metrics(folder: Path) -> Reader:
+    """A log: what is lost from it is lost, and said; no line may be shown that was never written."""
+    with RunFolder(folder / "run") as run:
+        for epoch in range(6):
+            run.log({"stage": "stage1", "epoch": epoch, "loss": 1.5 / (epoch + 1), "seconds": 0.25 * epoch})
+    file = folder / "run" / METRICS
+    written = read_progress(file).lines
+
+    def read() -> Any:
+        found = read_progress(file)
+        if found.unreadable:
+            raise FileFormatError(f"{found.unreadable} damaged lines left out")
+        return [line for line in found.lines if line not in written]
+
+    return Reader("metrics.jsonl", file, read)
+
+
 MAKERS: dict[str, Callable[[Path], Reader]] = {
     "network": network,
     "spiking net": spiking_net,
@@ -199,5 +217,6 @@ MAKERS: dict[str, Callable[[Path], Reader]] = {
     "image folder (jpg)": lambda folder: image(folder, "jpg"),
     "config.json": config,
     "finished part": part,
+    "metrics.jsonl": metrics,
     "partial sums": sums,
 }

@@ -12,9 +12,9 @@ from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.data import Augment, ImageSet
-from ratenorm.files import write_tensors
+from ratenorm.files import opened_line, to_json, write_tensors
 from ratenorm.graph.net import SpikingNet
-from ratenorm.runs import Mode, RunFolder, holds_a_run
+from ratenorm.runs import METRICS, Mode, RunFolder, holds_a_run
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.stage1 import train_accuracy
 from ratenorm.train.stage2 import train_latency
@@ -70,11 +70,13 @@ def train_and_keep(path: Path) -> str:
         train_accuracy(model, bands(), STAGE1, run=folder, show=False)
         train_latency(model, bands(), STAGE2, run=folder, show=False)
         write_tensors(folder / RESULT, model.state_dict(), {"format": "result", "version": 1})
-        figures = [_timeless(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        figures = [_timeless(line) for line in (folder / METRICS).read_text().splitlines()]
         content = (folder / RESULT).read_bytes() + "\n".join(figures).encode()
     return hashlib.sha256(content).hexdigest()
 
 
 def _timeless(line: str) -> str:
     """A line of metrics without what the clock says."""
-    return ",".join(part for part in line.strip("{}").split(",") if "seconds" not in part)
+    return to_json(
+        {key: value for key, value in opened_line(line.encode(), sealed=True).items() if "seconds" not in key}
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -129,3 +131,17 @@ def test_a_tiny_network_of_the_paper_runs() -> None:
     result = simulate(conversion.net, x, 16)
     assert result.engine == "auto"
     assert "on the auto engine" in str(result)
+
+
+def test_a_simulation_goes_with_its_last_reference() -> None:
+    """No circle of references holds its arrays until a full collection."""
+    conversion, x = tiny_conversion()
+    simulation = EventSimulation(conversion.net, x, fit=True)
+    gone = weakref.finalize(simulation.groups[0], lambda: None)
+    simulation.advance(3)
+    gc.disable()
+    try:
+        del simulation
+        assert not gone.alive
+    finally:
+        gc.enable()

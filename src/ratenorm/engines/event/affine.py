@@ -48,7 +48,13 @@ def base(net: SpikingNet, name: str, still: dict[str, Tensor]) -> Tensor:
 class ChunkValues:
     """Values of nodes over a chunk of steps, [B * S, …] with the steps of an image together, made on demand."""
 
-    def __init__(self, net: SpikingNet, still: dict[str, Tensor], steps: int, source: Callable[[Node], Tensor]) -> None:
+    def __init__(
+        self,
+        net: SpikingNet,
+        still: dict[str, Tensor],
+        steps: int,
+        source: Callable[[Node, ChunkValues, int], Tensor],
+    ) -> None:
         self.net, self.still, self.steps, self.source = net, still, steps, source
         self._full: dict[str, Tensor] = {}
         self._linear: dict[str, Tensor | None] = {}
@@ -60,7 +66,7 @@ class ChunkValues:
         if name not in self._full:
             node = self.net[name]
             if isinstance(node.op, Fire | MaxPool | Input):
-                self._full[name] = self.source(node)
+                self._full[name] = self.source(node, self, self.steps)
             else:
                 self._full[name] = node.op(*(self.full(i) for i in node.inputs))
         return self._full[name]

@@ -90,7 +90,7 @@ class Group:
             else:
                 list(helpers.map(function, range(count)))
 
-        values = ChunkValues(self.settings.net, self.still, steps, lambda node: self._source(node, values, steps))
+        values = ChunkValues(self.settings.net, self.still, steps, self._source)
         out: Tensor | None = None
         for work in self.works:
             extra = work.prepare(room, self.by_name, values, steps, self.settings.choose)

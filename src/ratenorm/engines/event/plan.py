@@ -63,11 +63,12 @@ class Stage:
         """The node whose value is its current."""
         return self.node.inputs[0] if self.fires else self.node.name
 
-    def dense_cost(self, multiply_add: float, unpack: float) -> float:
-        """What torch would take for a step, in the units of its arguments."""
+    def dense_cost(self, rows: int, multiply_add: float, unpack: float, reorder: float) -> float:
+        """What torch would take for some rows, in the units of its arguments."""
         read = {route.source: route for _, route in self.listed}
         neurons = sum(len(r.weight) * (r.grid if r.windows is None else r.windows.size) for r in read.values())
-        return neurons * unpack + multiply_add * sum(route.additions for _, route in self.listed)
+        weights = sum(route.weight.numel() for _, route in self.listed)
+        return rows * (neurons * unpack + multiply_add * weights * self.layout.pixels) + reorder * weights
 
     @cached_property
     def tables(self) -> Tables:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from ratenorm.engines.event.state import PopulationState
 
 # What things cost, in nanoseconds on one core with 512-bit vectors; only their ratios matter. See benchmarks/engine.py.
-ENTRY = 2.0  # to take up a listed spike for a block
+ENTRY = 1.6  # to take up a listed spike for a block
 ADDITION = 1 / 34  # to add one weight
-MULTIPLY_ADD = 1 / 75  # in a dense convolution
-UNPACK = 1.0  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
+MULTIPLY_ADD = 1 / 85  # in a dense convolution, the padding included
+UNPACK = 1.5  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
+REORDER = 7.0  # to bring one weight into the order of a dense convolution, in every chunk
 FETCH = 1 / 1024  # listed spikes for each weight of a block from which most of them are needed: read them in order
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
 
@@ -102,7 +103,7 @@ class StageWork:
         if stage.skip is not None:
             self.skip = populations[stage.skip.source].words
         names = list(stage.computed)
-        if choose and cost > rows * stage.dense_cost(MULTIPLY_ADD, UNPACK):
+        if choose and cost > stage.dense_cost(rows, MULTIPLY_ADD, UNPACK, REORDER):
             names += dict.fromkeys(name for name, _ in stage.listed)
             self.sections = self.sections[:0]
             self.dense_rows += rows

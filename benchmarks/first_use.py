@@ -1,0 +1,79 @@
+"""What a newcomer waits for, and what a long simulation takes: import, first compilation, memory over T.
+
+    python benchmarks/first_use.py [--model vgg16] [--images 8] [--out results/bench/first_use.json]
+
+Each figure comes from fresh processes, times are the least of three: import of ratenorm beyond torch; the first
+`simulate` on the event engine with an empty cache of compiled code and again with the filled one; the peak of
+resident memory at T = 64 and at T = 1024 for each engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ratenorm.experiments.environment import hardware, versions
+
+IMPORT = """
+import time
+import torch
+began = time.perf_counter()
+import ratenorm
+print(time.perf_counter() - began)
+"""
+
+SIMULATE = """
+import resource, sys, time
+sys.path.insert(0, {here!r})
+from networks import subject
+from ratenorm.engines.simulate import simulate
+what = subject({model!r}, None, {images})
+began = time.perf_counter()
+simulate(what.conversion.net, what.images[:{images}], {steps}, engine={engine!r})
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def run(program: str, cache: Path | None = None) -> list[float]:
+    environment = os.environ | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="vgg16", help="a stand-in with random weights: only sizes matter here")
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--out", type=Path, default=Path("results/bench/first_use.json"))
+    args = parser.parse_args()
+
+    def simulation(steps: int, engine: str) -> str:
+        here = str(Path(__file__).parent)
+        return SIMULATE.format(here=here, model=args.model, images=args.images, steps=steps, engine=engine)
+
+    figures: dict[str, object] = {"import_seconds_beyond_torch": min(run(IMPORT)[0] for _ in range(3))}
+    print(f"import beyond torch: {figures['import_seconds_beyond_torch']:.2f} s")
+    empty, filled = [], []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as cache:
+            empty.append(run(simulation(1, "event"), Path(cache))[0])
+            filled.append(run(simulation(1, "event"), Path(cache))[0])
+    figures |= {"first_call_seconds": min(empty), "first_call_seconds_with_cache": min(filled)}
+    print(f"first call: {min(empty):.1f} s compiling, {min(filled):.1f} s from the cache")
+    memory = {e: {str(t): run(simulation(t, e))[1] for t in (64, 1024)} for e in ("event", "auto", "dense")}
+    figures["peak_megabytes"] = memory
+    figures["memory_of_1024_steps_to_64"] = {engine: row["1024"] / row["64"] for engine, row in memory.items()}
+    for engine, ratio in figures["memory_of_1024_steps_to_64"].items():  # type: ignore[attr-defined]
+        print(f"memory, {engine}: T = 1024 takes {ratio:.3f} times that of T = 64 ({memory[engine]['64']:.0f} MB)")
+    figures |= {"model": args.model, "images": args.images, "versions": versions(), "hardware": hardware()}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
