@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"core", "data", "models", "files", "runs", "distributed", "_version"},
     "export": {"graph", "models", "core", "data", "files", "_version"},
     "records": {"files"},
-    "report": {"records"},
+    "report": {"records", "files"},
     "diagnose": {"convert", "engines", "graph", "core"},
 }
 ANYTHING_BUT: dict[str, set[str]] = {"experiments": {"cli", "report"}, "cli": set()}

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +197,86 @@ def test_other_versions_say_who_wrote_them(record: dict[str, Any], tmp_path: Pat
     older = _write_raw(tmp_path / "older.json", {**record, "version": 0, "versions": {"ratenorm": "0.0.3"}})
     with pytest.raises(FileFormatError, match=r"by ratenorm 0\.0\.3 in the older record version 0"):
         records.read(older)
-    newer = _write_raw(tmp_path / "newer.json", {**record, "version": 2, "versions": None})
-    with pytest.raises(FileFormatError, match=r"newer record version 2.*update ratenorm"):
+    newer = _write_raw(tmp_path / "newer.json", {**record, "version": 3, "versions": None})
+    with pytest.raises(FileFormatError, match=r"newer record version 3.*update ratenorm"):
         records.read(newer)
+
+
+def _leaves(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    """The place of every figure, text and key."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(inner, *path, key)
+    else:
+        yield path
+
+
+def _other(value: Any) -> Any:
+    """A value that the schema cannot tell from the right one, where there is such a value."""
+    if isinstance(value, bool) or value is None:
+        return not value
+    return value + "x" if isinstance(value, str) else value + 1 if isinstance(value, int) else value * 0.5 + 1e-7
+
+
+def test_any_changed_figure_or_text_is_found(record: dict[str, Any], tmp_path: Path) -> None:
+    path = records.write(tmp_path / "record.json", record)
+    whole = json.loads(path.read_text("utf-8"))
+    places = list(_leaves(whole))
+    assert len(places) > 300
+    for place in places:
+        changed = copy.deepcopy(whole)
+        spot = changed
+        for key in place[:-1]:
+            spot = spot[key]
+        spot[place[-1]] = _other(spot[place[-1]])
+        _write_raw(path, changed)
+        for reader in (records.read, records.salvage):
+            with pytest.raises(FileFormatError, match=r"record\.json"):
+                reader(path)
+
+
+def test_a_wrong_checksum_is_said_with_what_to_do(record: dict[str, Any], tmp_path: Path) -> None:
+    path = records.write(tmp_path / "record.json", record)
+    whole = json.loads(path.read_text("utf-8"))
+    message = r"record\.json was damaged or changed .*%s.*Copy it again .*repeating the experiment"
+    for change, words in (
+        ({**whole, "seconds": whole["seconds"] + 1}, "does not match"),
+        ({**whole, "version": 1}, "does not match"),  # no way around it by calling the record older
+        ({key: value for key, value in whole.items() if key != "sha256"}, "has no checksum"),
+    ):
+        with pytest.raises(FileFormatError, match=message % words):
+            records.read(_write_raw(path, change))
+
+
+def test_spaces_and_the_order_of_keys_are_free(record: dict[str, Any], tmp_path: Path) -> None:
+    path = records.write(tmp_path / "record.json", record)
+    content = records.read(path)
+    whole = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(dict(reversed(whole.items())), indent=3))
+    assert records.read(path) == content
+    assert "sha256" not in content  # it is the file's, not the experiment's
+
+
+def test_a_record_of_version_1_has_no_checksum_and_is_written_again_with_one(
+    record: dict[str, Any], tmp_path: Path
+) -> None:
+    old = _write_raw(tmp_path / "old.json", {**record, "version": 1})
+    content = records.read(old)
+    assert content["version"] == records.VERSION
+    assert json.loads(records.write(tmp_path / "new.json", content).read_text())["version"] == records.VERSION
+    assert records.read(tmp_path / "new.json")["runs"] == records._rounded(content["runs"], "")
+
+
+_KEPT = [p for p in (Path(__file__).parents[1] / "results").rglob("*.json") if b'"ratenorm-record"' in p.read_bytes()]
+
+
+@pytest.mark.parametrize("path", sorted(_KEPT), ids=lambda p: p.name)
+def test_every_record_in_the_repository_is_read(path: Path) -> None:
+    assert records.read(path)["data"]["images"] > 0
+
+
+def test_records_are_kept_in_the_repository() -> None:
+    assert _KEPT
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ratenorm.errors import RatenormError, UsageError
+from ratenorm.files import is_sealed, opened_line
 from ratenorm.runs import CONFIG, LOCK, METRICS, RunFolder, go_on
 
 
@@ -168,6 +169,32 @@ def test_metrics_are_lines_and_can_be_rewound(tmp_path: Path) -> None:
         folder.log({"epoch": 3})
         lines = (folder / METRICS).read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 3]
+
+
+def test_a_line_of_metrics_carries_a_checksum_and_a_run_that_began_without_goes_on_without(tmp_path: Path) -> None:
+    for name, first in (("new", ""), ("old", '{"epoch":0}\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / CONFIG).write_text("{}")
+        if first:
+            (tmp_path / name / METRICS).write_text(first)
+        with RunFolder(tmp_path / name, "resume") as folder:
+            for epoch in range(1, 4):
+                folder.log({"epoch": epoch, "loss": 0.5})
+        log = (tmp_path / name / METRICS).read_bytes()
+        assert is_sealed(log) == (not first)
+        lines = log.splitlines()
+        assert [opened_line(line, is_sealed(log))["epoch"] for line in lines][-3:] == [1, 2, 3]
+        if not first:
+            for line in lines:
+                for changed in (
+                    line.replace(b"0.5", b"0.6"),
+                    line.replace(b"check", b"cheek"),
+                    b"[1]",
+                    b"{",
+                    b"[" * 99999,
+                ):
+                    with pytest.raises(ValueError):
+                        opened_line(changed, sealed=True)
 
 
 def test_a_full_disk_while_logging_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

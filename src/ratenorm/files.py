@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # records are written where there is no torch
     from torch import Tensor
 
 SIZE_LIMIT = 4 * 2**30  # bytes; refuse before anything is allocated
+CHECK, CHECK_DIGITS = "check", 16  # of a line of a log
 _KEY = "ratenorm"  # the one metadata entry, so that equal contents give equal bytes
 _PART = ".part-"
 _NOT_OURS = (ValueError, KeyError, TypeError, RuntimeError, OverflowError, AttributeError)  # RecursionError too
@@ -93,6 +94,35 @@ def sweep(folder: Path) -> list[Path]:
 def to_json(value: Any) -> str:
     """JSON that is the same for the same content."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def digest_of(content: Any) -> str:
+    """sha256 of JSON content; spaces and the order of keys do not matter."""
+    return hashlib.sha256(to_json(content).encode()).hexdigest()
+
+
+def sealed_line(entry: Mapping[str, Any]) -> str:
+    """One line of a log, with a checksum of its own: a log is appended to and has no end to put one."""
+    return to_json({**entry, CHECK: digest_of(entry)[:CHECK_DIGITS]})
+
+
+def is_sealed(log: bytes) -> bool:
+    """Whether lines of a log carry checksums: all of them do, or none."""
+    return f'"{CHECK}":'.encode() in log
+
+
+def opened_line(line: bytes, sealed: bool) -> dict[str, Any]:
+    """The entry of one line; ValueError where it is damaged, as far as can be told."""
+    try:
+        entry = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(entry, dict):
+        raise ValueError("it is not an object")
+    check = entry.pop(CHECK, None)
+    if sealed and check != digest_of(entry)[:CHECK_DIGITS]:
+        raise ValueError("its checksum does not match")
+    return entry
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Path:

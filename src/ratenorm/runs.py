@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ratenorm.errors import RatenormError, UsageError
-from ratenorm.files import is_stray, sweep, to_json, write_atomic
+from ratenorm.files import is_sealed, is_stray, sealed_line, sweep, to_json, write_atomic
 
 Mode = Literal["new", "resume", "overwrite"]
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 CONFIG_LIMIT = 2**20  # bytes
+LINE_LIMIT = 2**16  # bytes
 
 
 class RunFolder:
@@ -116,6 +117,7 @@ class RunFolder:
                 raise UsageError(
                     f"Resuming {self.path}: its {CONFIG} is damaged ({error}). Start anew with --overwrite."
                 ) from error
+            # an option that the run did not know when it began, and that is None, changes nothing
             if changed := sorted(k for k in {*old, *config} if old.get(k) != json.loads(to_json(config)).get(k)):
                 raise UsageError(
                     f"Resuming {self.path}: the configuration differs in {', '.join(changed)}. A resumed run goes "
@@ -125,11 +127,14 @@ class RunFolder:
         write_atomic(path, (json.dumps(config, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
     def log(self, entry: dict[str, Any]) -> None:
-        """Append one line of metrics."""
+        """Append one line of metrics, with a checksum, unless the run began before lines had one."""
         path = self.path / METRICS
         try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(to_json(entry) + "\n")
+            with open(path, "ab+") as file:
+                file.seek(0)
+                first = file.readline(LINE_LIMIT)
+                line = sealed_line(entry) if not first or is_sealed(first) else to_json(entry)
+                file.write(f"{line}\n".encode())
         except OSError as error:
             raise RatenormError(
                 f"Writing {path}: {error.strerror or error}. Make room, then continue with --resume."
@@ -171,12 +176,12 @@ def holds_a_run(path: Path) -> bool:
     return path.is_dir() and any(f.name != LOCK and not is_stray(f) for f in path.iterdir())
 
 
-def open_shared(path: str | os.PathLike[str], mode: Mode, writer: bool, wait: Callable[[], None]) -> RunFolder:
 def go_on(path: str | os.PathLike[str]) -> RunFolder:
     """A folder for experiments that are simply given again: what is there goes on, what is not begins."""
     return RunFolder(path, "resume" if holds_a_run(Path(path)) else "new")
 
 
+def open_shared(path: str | os.PathLike[str], mode: Mode, writer: bool, wait: Callable[[], None]) -> RunFolder:
     """A run folder for several processes: the writer opens it, the others wait for that and follow.
 
     When torchrun has started the processes anew because one of them died, the run goes on whatever `mode` says: it was

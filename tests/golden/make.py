@@ -1,22 +1,26 @@
 """Write the golden files: `python tests/golden/make.py`, once for every version of a format, never again after release.
 
-They hold every file format at its version 1, small, with content that the tests know.
+They hold every file format at every version, small, with content that the tests know. What is there is left alone.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ratenorm import records
+from ratenorm.export import network as network_format
+from ratenorm.export import spiking as spiking_format
 from ratenorm.export.network import NetworkSpec, save_network
 from ratenorm.export.spiking import save
 from ratenorm.graph.net import INPUT, Node, SpikingNet
 from ratenorm.graph.ops import AvgPool, Conv, Fire, Input, Linear, Reshape
 from ratenorm.runs import RunFolder
+from ratenorm.train import checkpoint as checkpoint_format
 from ratenorm.train.checkpoint import Checkpoint, write_checkpoint
 
 HERE = Path(__file__).parent
@@ -59,10 +63,19 @@ def checkpoint() -> Checkpoint:
 
 def main() -> None:
     model, spec = network()
-    save_network(HERE / "network-1.safetensors", model, spec, half=True)
-    save(spiking_net(), HERE / "spiking-net-1.safetensors", {"from": "golden"})
-    write_checkpoint(HERE / "checkpoint-1.safetensors", checkpoint())
-    with RunFolder(HERE / "run-1", "overwrite") as folder:
+    writers: dict[str, Callable[[Path], object]] = {
+        f"network-{network_format.VERSION}.safetensors": lambda path: save_network(path, model, spec, half=True),
+        f"spiking-net-{spiking_format.VERSION}.safetensors": lambda path: save(spiking_net(), path, {"from": "golden"}),
+        f"checkpoint-{checkpoint_format.VERSION}.safetensors": lambda path: write_checkpoint(path, checkpoint()),
+        f"run-{records.VERSION}": run_folder,
+    }
+    for name, write in writers.items():
+        if not (HERE / name).exists():
+            write(HERE / name)
+
+
+def run_folder(path: Path) -> None:
+    with RunFolder(path) as folder:
         folder.configure({"model": "cnn7", "data": {"name": "mnist"}, "lr": 0.125})
         folder.log({"stage": "stage1", "epoch": 1, "epochs": 1, "loss": 0.5, "seconds": 1.5})
         records.write(folder / records.FILE_NAME, record())

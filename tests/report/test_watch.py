@@ -12,6 +12,7 @@ import pytest
 
 from ratenorm import report
 from ratenorm.errors import UsageError
+from ratenorm.files import sealed_line
 from ratenorm.report import terminal
 
 
@@ -56,6 +57,15 @@ def test_a_half_written_line_is_waited_for_and_damage_is_counted(run: Path) -> N
     assert "epoch 9" in text
     assert "2 damaged line(s)" in text
     assert "0.125" in text  # the last loss that is a number
+
+
+def test_a_line_whose_figures_were_changed_is_left_out(tmp_path: Path) -> None:
+    lines = [sealed_line({"stage": 1, "epoch": e, "loss": 1 / 2**e}) + "\n" for e in range(1, 4)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]) + lines[2].replace("0.125", "0.175"))
+    text = shown(tmp_path)
+    assert "1 damaged line(s)" in text
+    assert "epoch 2" in text
+    assert "0.175" not in text
 
 
 def test_keys_may_be_absent(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Golden files: what version 1 wrote is read as it was meant, for as long as version 1 is read at all."""
+"""Golden files: what each version wrote is read as it was meant, for as long as that version is read at all."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.export.network import load_network
 from ratenorm.export.spiking import load_with_about
 from ratenorm.files import read_tensors, write_tensors
+from ratenorm.report.terminal import read_progress
 from ratenorm.runs import CONFIG, METRICS, RunFolder
 from ratenorm.train.checkpoint import read_checkpoint
 
@@ -23,6 +24,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
 import make  # noqa: E402
 
+RUNS = sorted(path.name for path in GOLDEN.glob("run-*"))
 FILES = {
     "network-1.safetensors": ("ratenorm-network", load_network),
     "spiking-net-1.safetensors": ("ratenorm-spiking-net", load_with_about),
@@ -51,8 +53,15 @@ def test_checkpoint() -> None:
     assert all(torch.equal(found.tensors[name], value) for name, value in expected.tensors.items())
 
 
-def test_record_still_holds_what_the_golden_network_does() -> None:
-    found = records.read(GOLDEN / "run-1" / records.FILE_NAME)
+def test_there_is_a_golden_record_of_every_version_that_is_read() -> None:
+    assert [f"run-{version}" for version in range(records.OLDEST, records.VERSION + 1)] == RUNS
+    for run in RUNS:
+        assert json.loads((GOLDEN / run / records.FILE_NAME).read_text())["version"] == int(run.removeprefix("run-"))
+
+
+@pytest.mark.parametrize("run_folder", RUNS)
+def test_record_still_holds_what_the_golden_network_does(run_folder: str) -> None:
+    found = records.read(GOLDEN / run_folder / records.FILE_NAME)
     run = found["runs"][0]
     images, labels = make.ramp(6, 1, 4, 4, scale=1 / 8), torch.arange(6) % 3
     result = evaluate(make.spiking_net(), [(images, labels)], 4, engine="dense")
@@ -61,14 +70,15 @@ def test_record_still_holds_what_the_golden_network_does() -> None:
     assert found["hardware"]["cpu"] == "golden"
 
 
-def test_run_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("golden", RUNS)
+def test_run_folder(golden: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(GOLDEN / "run-1", run)
+    shutil.copytree(GOLDEN / golden, run)
     with RunFolder(run, "resume") as folder:
         folder.configure({"model": "cnn7", "data": {"name": "mnist"}, "lr": 0.125})
         with pytest.raises(UsageError, match="differs in lr"):
             folder.configure({"model": "cnn7", "data": {"name": "mnist"}, "lr": 0.25})
-    assert json.loads((run / METRICS).read_text())["loss"] == 0.5
+    assert [line["loss"] for line in read_progress(run / METRICS).lines] == [0.5]
     assert json.loads((run / CONFIG).read_text())["model"] == "cnn7"
 
 
@@ -82,7 +92,7 @@ def test_another_version_says_who_wrote_it(name: str, version: object, tmp_path:
         read(tmp_path / name)
 
 
-@pytest.mark.parametrize(("version", "word"), [(0, "older"), (2, "newer")])
+@pytest.mark.parametrize(("version", "word"), [(0, "older"), (3, "newer")])
 def test_a_record_of_another_version_says_who_wrote_it(version: int, word: str, tmp_path: Path) -> None:
     found = records.read(GOLDEN / "run-1" / records.FILE_NAME)
     (tmp_path / "record.json").write_text(json.dumps({**found, "version": version, "versions": {"ratenorm": "9.9.9"}}))

@@ -17,10 +17,12 @@ from ratenorm.convert.thresholds import Method, parse
 from ratenorm.engines.simulate import EngineName
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.evaluation import coding_of, watched_evaluation
+from ratenorm.experiments.fingerprint import of_graph, of_tensors
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.experiments.remember import remembered
 from ratenorm.experiments.training import DataConfig, test_accuracy
 from ratenorm.export.network import load_network
+from ratenorm.files import to_json
 from ratenorm.runs import RunFolder
 
 
@@ -70,6 +72,9 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
             scale=scale_of(len(test), len(available), "test images"),
         )
 
+    # another network or other images in the same place are not answered with what was found before
+    computed_from = {"network": of_graph(analog), "images": of_tensors(test.images, test.labels)}
+    computed_from |= {} if images is None else {"calibration": of_tensors(*images)}
     runs: list[dict[str, Any]] = []
     for text, method in methods:
         for v0 in config.v0:
@@ -82,6 +87,6 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
                 )
                 return run_entry(name, spec.model, net, method, v0, result, coding)
 
-            runs.append(remembered(folder, name, one))
+            runs.append(remembered(folder, to_json({"run": name, **computed_from}), one))
             records.write(folder / records.FILE_NAME, so_far(runs))  # what is done can be looked at already
     return so_far(runs)

@@ -17,6 +17,7 @@ from ratenorm.distributed import world
 from ratenorm.engines.evaluate import Evaluation, Part, evaluate
 from ratenorm.engines.simulate import EngineName
 from ratenorm.errors import FileFormatError, UsageError
+from ratenorm.experiments.fingerprint import of_tensors
 from ratenorm.experiments.partial import PartialSums
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.experiments.training import DataConfig
@@ -115,9 +116,11 @@ def watched_evaluation(
     """`evaluate` with a progress bar. In a folder it keeps its sums from time to time and when it is asked to stop, and
     goes on from them."""
     here = world()
-    about = {"images": [images.name, len(images)], "steps": steps, "coding": repr(coding), "fit": fit_images}
-    about |= {"batch": batch_size, "engine": engine, "transform": spec.normalisation.to_dict()}
-    kept = None if folder is None else PartialSums(folder, net, about)
+    about = {"steps": steps, "coding": repr(coding), "fit": fit_images, "batch": batch_size, "engine": engine}
+    about |= {"transform": spec.normalisation.to_dict()}
+    kept = None
+    if folder is not None:
+        kept = PartialSums(folder, net, {**about, "images": of_tensors(images.images, images.labels)})
     so_far, done = (Evaluation(steps), 0) if kept is None else kept.load(steps)
     batches = Batches(images, batch_size, normalise=spec.normalisation, rank=here.rank, world_size=here.size)
     bar = tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True, disable=not here.writer)

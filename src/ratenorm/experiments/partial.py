@@ -21,7 +21,7 @@ from ratenorm.engines.evaluate import Evaluation, LayerTotals
 from ratenorm.engines.result import Fit
 from ratenorm.experiments import fingerprint
 from ratenorm.experiments.remember import PART_LIMIT, PARTS
-from ratenorm.files import to_json, write_atomic
+from ratenorm.files import digest_of, to_json, write_atomic
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 
@@ -64,7 +64,7 @@ class PartialSums:
 
 
 def _digest(kept: dict[str, Any]) -> str:
-    return hashlib.sha256(to_json([kept["key"], kept["batches"], kept["sums"]]).encode()).hexdigest()
+    return digest_of([kept["key"], kept["batches"], kept["sums"]])
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ratenorm.distributed import wait_for_all, world
-from ratenorm.files import to_json, write_atomic
+from ratenorm.files import digest_of, to_json, write_atomic
 from ratenorm.runs import RunFolder
 
 PARTS = "parts"
@@ -21,17 +21,13 @@ def remembered(folder: RunFolder, name: str, compute: Callable[[], dict[str, Any
     if path.exists():
         try:
             kept = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= PART_LIMIT else {}
-            if kept["name"] == name and kept["sha256"] == _digest(kept["result"]):
+            if kept["name"] == name and kept["sha256"] == digest_of(kept["result"]):
                 result: dict[str, Any] = kept["result"]
                 return result
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass  # cut short or changed: not worth more than computing it anew
     wait_for_all()  # every process has looked before one writes
     result = compute()
     if world().writer:
-        write_atomic(path, to_json({"name": name, "sha256": _digest(result), "result": result}).encode())
+        write_atomic(path, to_json({"name": name, "sha256": digest_of(result), "result": result}).encode())
     return result
-
-
-def _digest(result: dict[str, Any]) -> str:
-    return hashlib.sha256(to_json(result).encode()).hexdigest()

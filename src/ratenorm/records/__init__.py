@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.errors import DataError, FileFormatError, UsageError
-from ratenorm.files import write_atomic
+from ratenorm.files import to_json, write_atomic
 from ratenorm.records import schema
 from ratenorm.records.checks import Invalid, name_of
+from ratenorm.records.seal import opened, sealed
 
 FORMAT = "ratenorm-record"
-VERSION = 1
+VERSION = 2  # since 2 with a checksum (seal.py)
+OLDEST = 1  # that is still read
 FILE_NAME = "record.json"
 SIZE_LIMIT = 64 * 2**20  # bytes; a 17-layer network over 2,048 steps and 8 examples stays below a tenth of this
 SIGNIFICANT_DIGITS = 7
@@ -30,17 +32,19 @@ Record = dict[str, Any]
 
 
 def write(path: str | os.PathLike[str], record: Mapping[str, Any]) -> Path:
-    """Write a record so that the file is, at every moment, either the old one or the new one in full."""
+    """Write a record so that the file is, at every moment, either the old one or the new one in full.
+
+    It is written in the newest version, with a checksum, whatever version it was read from.
+    """
     path = Path(path)
     try:
         _check_header(record, path)
         schema.check_record(record)
-        rounded = _rounded(record, "")
+        rounded = _rounded({**record, "version": VERSION}, "")
     except Invalid as problem:
         raise FileFormatError(f"The record was not written to {path}: {problem}.") from None
-    text = json.dumps(rounded, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        content = (text + "\n").encode("utf-8")
+        content = (to_json(sealed(rounded)) + "\n").encode("utf-8")
     except UnicodeEncodeError as error:
         raise FileFormatError(f"The record was not written to {path}: a text of it is not Unicode: {error}.") from None
     return write_atomic(path, content)
@@ -49,8 +53,7 @@ def write(path: str | os.PathLike[str], record: Mapping[str, Any]) -> Path:
 def read(path: str | os.PathLike[str]) -> Record:
     """Read one record and hold it to the contract; `FileFormatError` names the file and the key otherwise."""
     path = Path(path)
-    record = _parse(path)
-    _check_header(record, path)
+    record = _opened(path)
     try:
         schema.check_record(record)
     except Invalid as problem:
@@ -63,12 +66,11 @@ def read(path: str | os.PathLike[str]) -> Record:
 def salvage(path: str | os.PathLike[str]) -> tuple[Record, list[str]]:
     """What can still be used of a record, and one sentence for every part that cannot.
 
-    Raises `FileFormatError` where nothing can: no JSON, a foreign or newer file, no data set or network
-    named.
+    Raises `FileFormatError` where nothing can: no JSON, a foreign or newer file, a wrong checksum (any figure may be
+    the changed one), no data set or network named.
     """
     path = Path(path)
-    record = _parse(path)
-    _check_header(record, path)
+    record = _opened(path)
     try:
         schema.check_foundation(record)
     except Invalid as problem:
@@ -96,6 +98,13 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
         for file in files:
             found.setdefault(file.resolve(), file)
     return list(found.values())
+
+
+def _opened(path: Path) -> Record:
+    """The content of a file of any version that is read, as the newest version has it."""
+    record = _parse(path)
+    _check_header(record, path)
+    return {**opened(record, path), "version": VERSION}
 
 
 def _parse(path: Path) -> Record:
@@ -127,13 +136,13 @@ def _check_header(record: Mapping[str, Any], path: Path) -> None:
     version = record.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 0:
         raise FileFormatError(f'{path}: "version" is {version!r}; a record carries a whole number.')
-    if version == VERSION:
+    if OLDEST <= version <= VERSION:
         return
     versions = record.get("versions")
     writer = versions.get("ratenorm") if isinstance(versions, dict) else None
     by = f" by ratenorm {writer}" if isinstance(writer, str) else ""
     if version < VERSION:
-        fix = f"This ratenorm reads version {VERSION}: repeat the experiment to write it again."
+        fix = f"This ratenorm reads versions {OLDEST} to {VERSION}: repeat the experiment to write it again."
         raise FileFormatError(f"{path} was written{by} in the older record version {version}. {fix}")
     fix = f"This ratenorm knows up to version {VERSION}: update ratenorm."
     raise FileFormatError(f"{path} was written{by} in the newer record version {version}. {fix}")

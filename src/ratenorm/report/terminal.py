@@ -6,7 +6,6 @@ runs.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ratenorm.errors import UsageError
+from ratenorm.files import is_sealed, opened_line
 from ratenorm.records import FILE_NAME
 from ratenorm.report.words import duration, percent
 
@@ -97,18 +97,15 @@ def read_progress(path: Path) -> Progress:
     pieces = chunk.split(b"\n")
     if size > TAIL:
         pieces = pieces[1:]  # the first piece starts in the middle of a line
-    lines, unreadable = [], 0
+    lines: list[Mapping[str, Any]] = []
+    unreadable = 0
     for number, piece in enumerate(pieces):
         if not piece.strip():
             continue
         try:
-            line = json.loads(piece)
-        except (ValueError, RecursionError):
-            line = None
-        if isinstance(line, dict):
-            lines.append(line)
-        elif number < len(pieces) - 1:
-            unreadable += 1
+            lines.append(opened_line(piece, is_sealed(chunk)))
+        except ValueError:
+            unreadable += number < len(pieces) - 1
     return Progress(tuple(lines), unreadable)
 
 
