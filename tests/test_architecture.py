@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"core", "graph", "distributed"},
     "train": {"core", "data", "models", "files", "runs", "distributed", "_version"},
     "export": {"graph", "models", "core", "data", "files", "_version"},
+    "zoo": {"export", "files"},
     "records": {"files"},
     "report": {"records", "files"},
     "diagnose": {"convert", "engines", "graph", "core"},

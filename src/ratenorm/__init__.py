@@ -3,7 +3,7 @@
 model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult --> record --> report
 """
 
-from ratenorm import data, models
+from ratenorm import data, models, zoo
 from ratenorm._version import __version__
 from ratenorm.convert.convert import Conversion, convert, normalise_weights
 from ratenorm.convert.lower import inspect
@@ -79,4 +79,5 @@ __all__ = [
     "stream",
     "train_accuracy",
     "train_latency",
+    "zoo",
 ]

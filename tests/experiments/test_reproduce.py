@@ -16,19 +16,6 @@ from ratenorm.experiments.presets import BASELINES, BY_NAME
 from ratenorm.experiments.reproduce import SHORT, Scale, reproduce
 from ratenorm.experiments.results_page import write_page
 
-TINY = Scale(train_images=200, test_images=20, epochs=1, steps=8)
-
-
-@pytest.fixture(scope="module")
-def tiny_results(tmp_path_factory: pytest.TempPathFactory, digits) -> Path:
-    """The CNN-7 preset, run once on the little set."""
-    place = tmp_path_factory.mktemp("reproduce")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
-        reproduce(BY_NAME["cnn7-mnist"], 0, place / "work", place / "results", TINY, None, lambda text: None)
-        write_page(place / "results")
-    return place
-
 
 def test_every_network_of_the_papers_table_1_has_a_preset() -> None:
     assert set(TABLE_1) <= {(p.data, p.model) for p in presets.ALL}
@@ -61,7 +48,9 @@ def test_the_page_is_made_of_the_records_and_says_the_scale(tiny_results: Path) 
     assert page == write_page(tiny_results / "results").read_text()
 
 
-def test_what_is_done_is_not_done_again(tiny_results: Path, monkeypatch: pytest.MonkeyPatch, small_mnist: None) -> None:
+def test_what_is_done_is_not_done_again(
+    tiny_results: Path, tiny: Scale, monkeypatch: pytest.MonkeyPatch, small_mnist: None
+) -> None:
     def forbidden(*args: object, **kwargs: object) -> None:
         raise AssertionError("simulated or trained again")
 
@@ -69,7 +58,7 @@ def test_what_is_done_is_not_done_again(tiny_results: Path, monkeypatch: pytest.
     monkeypatch.setattr("ratenorm.experiments.reproduce.watched_evaluation", forbidden)
     monkeypatch.setattr("ratenorm.experiments.training.train_accuracy", forbidden)
     again = reproduce(
-        BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny_results / "again", TINY, None, lambda text: None
+        BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny_results / "again", tiny, None, lambda text: None
     )
     assert again["runs"] != []
     assert [run["name"] for run in again["runs"]] == [run["name"] for run in before["runs"]]

@@ -35,6 +35,7 @@ from ratenorm.runs import RunFolder, go_on
 from ratenorm.train.config import Stage2
 from ratenorm.train.stage2 import train_latency
 
+CHOICE_FILE = "choice.json"
 LONGEST_REACH = 3  # lambdas tried beyond an end of the grid
 LAST_DIGIT = 1e-9  # shares of images are compared as whole numbers of images would be
 
@@ -97,7 +98,7 @@ def choose_stage2(
     rule: Rule,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Train what is not `ready`, try all, and leave the winner as `place`/stage2.safetensors; returns the `choice`
+    """Train what is not `ready`, try all, and leave the winner in `place`, network and choice; returns the `choice`
     entry of a record. What was done before in `place` is not done again.
     """
     images = held_out_images(training, rule.images)
@@ -121,9 +122,11 @@ def choose_stage2(
                 break
             attempt(replace(candidates[0], lam=lam, per_layer=tried[rule.winner(ann, tried)]["per_layer"]))
         best = rule.winner(ann, tried)
+        choice = {"rule": str(rule), "images": len(images), "ann_accuracy": ann, "tried": tried, "chosen": best}
+        write_atomic(folder / CHOICE_FILE, (to_json(choice) + "\n").encode())
         write_atomic(folder / STAGE2_FILE, files[best].read_bytes())
     say(f"  chosen on {len(images):,} held-out images: {label(tried[best])}")
-    return {"rule": str(rule), "images": len(images), "ann_accuracy": ann, "tried": tried, "chosen": best}
+    return choice
 
 
 def label(candidate: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ratenorm.data import AUGMENTS
+from ratenorm.errors import UsageError
 from ratenorm.train.config import Stage1, Stage2
 
 # What the paper compares with: method on the command line -> its name in the tables.
@@ -120,3 +121,10 @@ ALL: tuple[Preset, ...] = (
 )
 
 BY_NAME = {preset.name: preset for preset in ALL}
+
+
+def named(name: str) -> Preset:
+    """The preset of that name."""
+    if name not in BY_NAME:
+        raise UsageError(f"No preset is called {name!r}. There are: {', '.join(BY_NAME)}.")
+    return BY_NAME[name]

@@ -18,6 +18,7 @@ from ratenorm.cli.commands.report import Report
 from ratenorm.cli.commands.reproduce import Reproduce
 from ratenorm.cli.commands.train import Train
 from ratenorm.cli.commands.watch import Watch
+from ratenorm.cli.commands.zoo import Zoo
 
 ALL: tuple[type, ...] = (
     Demo,
@@ -30,6 +31,7 @@ ALL: tuple[type, ...] = (
     Report,
     Watch,
     Data,
+    Zoo,
     Info,
     Doctor,
 )

@@ -1,0 +1,116 @@
+"""From the trained networks of a preset to entries of the zoo: stored as float16, measured as stored, described."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ratenorm import zoo
+from ratenorm.convert.convert import convert, with_start
+from ratenorm.convert.thresholds import Trained
+from ratenorm.core.rate_norm import set_p_
+from ratenorm.data import ImageSet
+from ratenorm.errors import FileFormatError, StorageError, UsageError
+from ratenorm.experiments.choosing import CHOICE_FILE
+from ratenorm.experiments.environment import versions
+from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.model_card import Measured, Origin, card
+from ratenorm.experiments.presets import Preset
+from ratenorm.experiments.reproduce import Scale, label, place_of
+from ratenorm.experiments.training import DataConfig, test_accuracy
+from ratenorm.export.network import load_network, save_network
+from ratenorm.files import write_atomic
+from ratenorm.runs import CONFIG
+
+STARTS = (0.0, 0.5)  # v(0) in thresholds: the paper's, and the one that rounds
+
+
+def add_to_zoo(
+    preset: Preset,
+    seed: int,
+    work: Path,
+    folder: Path,
+    scale: Scale,
+    root: str | None,
+    steps: int,
+    say: Callable[[str], None],
+) -> list[zoo.Entry]:
+    """Store the ReLU network and the one with Rate Norm layers of a finished reproduction, each with its card.
+
+    Nothing is written before a network was measured on the very bytes that will be stored.
+    """
+    place = place_of(preset, seed, work, scale)
+    chosen = place.ril.with_name(CHOICE_FILE)
+    for part in (place.relu, place.rnl, place.ril, chosen):
+        if not part.exists():
+            raise UsageError(
+                f"Adding {preset.name} to the zoo: {part} is missing, so seed {seed} is not trained yet. Train it with "
+                f"`ratenorm reproduce {preset.name} --seeds {seed} --work {work}`."
+            )
+    configs = {part: _read(place.path / part / CONFIG) for part in ("relu", "rnl")}
+    name = preset.name if scale.full and seed == 0 else label(preset, seed, scale)
+    test = _test_images(preset, scale, root)
+    command = f"{preset.name} --seed{{}} {seed}{'' if scale.full else ' --short'}"
+    commands = [f"ratenorm reproduce {command.format('s')}", f"ratenorm zoo add {command.format('')} --steps {steps}"]
+    origin = Origin(configs, _read(chosen), commands, versions(), preset.note)
+    plain = Origin({"relu": configs["relu"]}, None, commands, versions(), preset.note)
+    return [
+        _store(f"{name}-relu", place.relu, folder, test, plain, 0, say),
+        _store(name, place.ril, folder, test, origin, steps, say),
+    ]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise FileFormatError(f"Adding to the zoo: {path} is damaged ({error}). Train this network anew.") from error
+
+
+def _test_images(preset: Preset, scale: Scale, root: str | None) -> ImageSet:
+    test = DataConfig(preset.data, root).test()
+    return test if scale.test_images is None else test.subset(range(scale.test_images))
+
+
+def _store(
+    name: str, source: Path, folder: Path, test: ImageSet, origin: Origin, steps: int, say: Callable[[str], None]
+) -> zoo.Entry:
+    known = zoo.entries(folder) if (folder / zoo.INDEX).exists() else {}
+    file = f"{name}.safetensors"
+    with tempfile.TemporaryDirectory() as place:
+        stored = save_network(Path(place) / file, *load_network(source), half=True)
+        data = stored.read_bytes()
+        if len(data) > zoo.LARGEST:
+            raise StorageError(
+                f"Adding {name} to the zoo: it has {len(data):,} bytes as float16, a file of the zoo has at most "
+                f"{zoo.LARGEST:,}. Nothing was written. Make the network narrower, or keep it elsewhere."
+            )
+        measured = _measure(stored, test, steps)
+    entry = zoo.Entry(name, file, hashlib.sha256(data).hexdigest(), len(data), measured.accuracy, test.name)
+    write_atomic(folder / file, data)
+    write_atomic(folder / f"{name}.md", card(entry, *load_network(folder / file), measured, origin).encode())
+    zoo.write_index(folder, {**known, name: entry})
+    say(f"{folder / file}: {len(data) / 1e6:.2f} MB, {100 * measured.accuracy:.2f} % of {len(test):,} test images")
+    return entry
+
+
+def _measure(file: Path, test: ImageSet, steps: int) -> Measured:
+    model, spec = load_network(file)
+    found = test_accuracy(model, spec, test)
+    if spec.activation != "rate_norm":
+        return Measured(len(test), found)
+    spiking = {}
+    if steps:
+        net = convert(model, Trained(), example=torch.zeros(1, *spec.input_shape)).net
+        options: dict[str, Any] = {"fit_images": 0, "batch_size": 100}
+        for v0 in STARTS:
+            result = watched_evaluation(f"v(0) = {v0:g} θ", with_start(net, v0), test, spec, steps, "auto", **options)
+            spiking[v0] = result.accuracy
+    set_p_(model, 1.0)
+    return Measured(len(test), found, test_accuracy(model, spec, test), spiking)
