@@ -76,76 +76,92 @@ class Position:
 
 def run_stage(stage: Stage, folder: RunFolder | None, checkpoint_minutes: float, *, show: bool = True) -> Position:
     """Train until the last epoch is done. With a folder that holds a checkpoint of this stage, go on from there."""
-    path = None if folder is None else folder / f"{stage.name}.checkpoint.safetensors"
-    at = Position()
-    fresh = path is None or not path.exists()
-    if folder is not None and path is not None and not fresh:
-        at = _resume(stage, folder, read_checkpoint(path))
-    wait_for_all()  # everybody has looked before one writes
-    clock = time.monotonic() - at.seconds
-    saved = time.monotonic()
+    return _Runner(stage, folder, checkpoint_minutes, show).run()
 
-    def save() -> None:
-        if folder is not None and path is not None and world().writer:
-            at.seconds, at.logged = time.monotonic() - clock, folder.logged
-            state = stage.state()
+
+class _Runner:
+    """One stage on its way: where it is, when it was last saved, and who asked it to stop."""
+
+    def __init__(self, stage: Stage, folder: RunFolder | None, checkpoint_minutes: float, show: bool) -> None:
+        self.stage, self.folder, self.minutes = stage, folder, checkpoint_minutes
+        self.show = show and world().writer
+        self.path = None if folder is None else folder / f"{stage.name}.checkpoint.safetensors"
+        self.at = Position()
+        fresh = self.path is None or not self.path.exists()
+        if folder is not None and self.path is not None and not fresh:
+            self.at = _resume(stage, folder, read_checkpoint(self.path))
+        wait_for_all()  # everybody has looked before one writes
+        self.clock = time.monotonic() - self.at.seconds
+        self.saved = time.monotonic()
+        if fresh:
+            self.save()  # a run that is killed before its first checkpoint knows where its metrics began
+
+    def save(self) -> None:
+        if self.folder is not None and self.path is not None and world().writer:
+            self.at.seconds, self.at.logged = time.monotonic() - self.clock, self.folder.logged
+            state = self.stage.state()
             if bad := first_bad_tensor(state):
-                raise TrainingError(_bad_state(stage, at, bad, path))
-            write_checkpoint(path, Checkpoint(state, {"stage": stage.name, **at.to_json()}))
+                raise TrainingError(_bad_state(self.stage, self.at, bad, self.path))
+            write_checkpoint(self.path, Checkpoint(state, {"stage": self.stage.name, **self.at.to_json()}))
+        self.saved = time.monotonic()
 
-    if fresh:
-        save()  # a run that is killed before its first checkpoint knows where its metrics began
+    def run(self) -> Position:
+        stage, at = self.stage, self.at
+        bar = tqdm(
+            total=stage.epochs * len(stage.batches),
+            initial=at.epoch * len(stage.batches) + at.batch,
+            desc=stage.name,
+            unit="batch",
+            disable=not self.show,
+            dynamic_ncols=True,
+            mininterval=0.5,
+        )
+        with Interrupts() as interrupts, contextlib.closing(bar):
+            while at.epoch < stage.epochs:
+                for images, labels in stage.batches.epoch(at.epoch, at.batch):
+                    figures = self._step(images, labels)
+                    bar.update()
+                    bar.set_postfix({k: f"{v:.4g}" for k, v in figures.items()}, refresh=False)
+                    if stop := _signal_anywhere(interrupts):
+                        self.save()
+                        raise Interrupted(stop, _stopped(stage, at, self.path))
+                    if time.monotonic() - self.saved > 60 * self.minutes:
+                        self.save()
+                self._end_epoch()
+                if stop := _signal_anywhere(interrupts):  # it came after the last batch, while accuracy was checked
+                    raise Interrupted(stop, _stopped(stage, at, self.path))
+        return at
 
-    bar = tqdm(
-        total=stage.epochs * len(stage.batches),
-        initial=at.epoch * len(stage.batches) + at.batch,
-        desc=stage.name,
-        unit="batch",
-        disable=not show or not world().writer,
-        dynamic_ncols=True,
-        mininterval=0.5,
-    )
-    with Interrupts() as interrupts, contextlib.closing(bar):
-        while at.epoch < stage.epochs:
-            for images, labels in stage.batches.epoch(at.epoch, at.batch):
-                step = at.epoch * len(stage.batches) + at.batch
-                figures = stage.step(images, labels, step)
-                if bad := next((name for name, value in figures.items() if not math.isfinite(value)), None):
-                    raise TrainingError(_bad_figure(stage, at, bad, figures[bad], images, path))
-                at.batch += 1
-                for name, value in figures.items():
-                    at.sums[name] = at.sums.get(name, 0.0) + value
-                stop = _signal_anywhere(interrupts)
-                bar.update()
-                bar.set_postfix({k: f"{v:.4g}" for k, v in figures.items()}, refresh=False)
-                if stop:
-                    save()
-                    raise Interrupted(stop, _stopped(stage, at, path))
-                if time.monotonic() - saved > 60 * checkpoint_minutes:
-                    save()
-                    saved = time.monotonic()
-            at.seconds = time.monotonic() - clock
-            entry = {
-                "stage": stage.name,
-                "epoch": at.epoch + 1,
-                "epochs": stage.epochs,
-                "step": (at.epoch + 1) * len(stage.batches),
-                "seconds": at.seconds,
-                **{k: v / len(stage.batches) for k, v in at.sums.items()},
-                **stage.end_of_epoch(at.epoch),
-            }
-            entry["eta_seconds"] = at.seconds / (at.epoch + 1) * (stage.epochs - at.epoch - 1)
-            at.history.append(entry)
-            at.epoch, at.batch, at.sums = at.epoch + 1, 0, {}
-            if folder is not None:
-                folder.log(entry)
-            save()
-            saved = time.monotonic()
-            if show and world().writer:
-                tqdm.write(_line(entry))
-            if stop := _signal_anywhere(interrupts):  # it came after the last batch, while accuracy was checked
-                raise Interrupted(stop, _stopped(stage, at, path))
-    return at
+    def _step(self, images: Tensor, labels: Tensor) -> dict[str, float]:
+        stage, at = self.stage, self.at
+        figures = stage.step(images, labels, at.epoch * len(stage.batches) + at.batch)
+        if bad := next((name for name, value in figures.items() if not math.isfinite(value)), None):
+            raise TrainingError(_bad_figure(stage, at, bad, figures[bad], images, self.path))
+        at.batch += 1
+        for name, value in figures.items():
+            at.sums[name] = at.sums.get(name, 0.0) + value
+        return figures
+
+    def _end_epoch(self) -> None:
+        stage, at = self.stage, self.at
+        at.seconds = time.monotonic() - self.clock
+        entry = {
+            "stage": stage.name,
+            "epoch": at.epoch + 1,
+            "epochs": stage.epochs,
+            "step": (at.epoch + 1) * len(stage.batches),
+            "seconds": at.seconds,
+            **{k: v / len(stage.batches) for k, v in at.sums.items()},
+            **stage.end_of_epoch(at.epoch),
+        }
+        entry["eta_seconds"] = at.seconds / (at.epoch + 1) * (stage.epochs - at.epoch - 1)
+        at.history.append(entry)
+        at.epoch, at.batch, at.sums = at.epoch + 1, 0, {}
+        if self.folder is not None:
+            self.folder.log(entry)
+        self.save()
+        if self.show:
+            tqdm.write(_line(entry))
 
 
 def _signal_anywhere(interrupts: Interrupts) -> int:
