@@ -111,7 +111,16 @@ ALL: tuple[Preset, ...] = (
         note="512-wide fully connected layers",
     ),
     _preset(
-        "preact_resnet18-cifar10", "preact_resnet18", "cifar10", 24, 0.1, 4, 0.1, smooth=0.1, where="tables 1 and 2"
+        "preact_resnet18-cifar10",
+        "preact_resnet18",
+        "cifar10",
+        24,
+        0.1,
+        4,
+        0.1,
+        smooth=0.1,
+        steps=512,
+        where="tables 1 and 2",
     ),
     _preset(
         "vgg16-cifar100", "vgg16", "cifar100", 30, 0.05, 5, 0.1, smooth=0.1, note="512-wide fully connected layers"

@@ -4,6 +4,7 @@ and seed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -226,7 +227,8 @@ def _run(
 def trained_seconds(folder: Path) -> float:
     """How long a training took, over all the sessions it was cut into."""
     seconds: dict[str, float] = {}
-    for line in (folder / METRICS).read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        seconds[entry["stage"]] = entry["seconds"]
+    for line in (folder / METRICS).read_bytes().splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # a damaged line: the next one tells as much
+            entry = json.loads(line)
+            seconds[entry["stage"]] = float(entry["seconds"])
     return sum(seconds.values())

@@ -1,0 +1,267 @@
+"""The tables of the results page: records of one network with several seeds become one row."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ratenorm.core.energy import steps_to
+from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
+from ratenorm.experiments.presets import ALL, BASELINES, OUR_WEIGHTS
+
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+JUDGED_AT = 256  # the T at which a conversion loss is read off
+OURS = ("RNL", "RNL + RIL")
+NEAR = 0.01 + 1e-6  # one point; accuracies in a record are rounded to seven digits
+
+Record = dict[str, Any]
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The records of one network on one data set at one scale: one for each seed."""
+
+    network: str
+    data: str
+    scale: str
+    records: tuple[Record, ...]
+
+    @property
+    def seeds(self) -> str:
+        return ", ".join(str(r["seed"]) for r in self.records) + (" (one seed)" if len(self.records) == 1 else "")
+
+    @property
+    def who(self) -> str:
+        return f"{self.network} | {self.data} | {self.seeds}"
+
+    @property
+    def steps(self) -> int:
+        return int(min(run["steps"] for r in self.records for run in r["runs"]))
+
+    def runs(self, name: str) -> list[Run]:
+        """The runs of that name, one for each seed; none where a seed lacks it."""
+        found = [run for r in self.records for run in r["runs"] if run["name"] == name]
+        return found if len(found) == len(self.records) else []
+
+    def anns(self, name: str) -> list[float]:
+        """The accuracy of the ANN that a run of that name was converted from, for each seed."""
+        return [ann_of(r, name) for r in self.records]
+
+
+def grouped(found: Sequence[Record]) -> list[Group]:
+    """In the order of the presets; what is none of them comes last."""
+    place = {(preset.model, preset.data): i for i, preset in enumerate(ALL)}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in sorted(found, key=lambda r: int(r["seed"])):
+        groups.setdefault((record["ann"]["name"], record["data"]["name"], record["scale"]), []).append(record)
+    return [
+        Group(*key, tuple(members))
+        for key, members in sorted(groups.items(), key=lambda item: place.get(item[0][:2], len(place)))
+    ]
+
+
+def ann_of(record: Record, name: str) -> float:
+    from_relu = name in BASELINES.values()
+    return float(record["config"]["relu_ann"] if from_relu else record["ann"]["accuracy"])
+
+
+def percent(values: Sequence[float], sign: str = "", digits: int = 2) -> str:
+    """A figure in per cent or points: mean and, over several seeds, standard deviation."""
+    shown = f"{100 * statistics.fmean(values):{sign}.{digits}f}"
+    return shown if len(values) == 1 else f"{shown} ± {100 * statistics.stdev(values):.{digits}f}"
+
+
+def _paper(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{100 * value:{sign}.2f}"
+
+
+def _head(*names: str) -> list[str]:
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+
+
+def table_1(groups: Sequence[Group]) -> list[str]:
+    names = ("network", "data", "seeds", "ANN", "SNN (RNL), best over T", "loss", f"loss at T = {JUDGED_AT}")
+    lines = ["## Table 1: best accuracy and conversion loss", ""]
+    lines += _head(*names, "*paper: SNN*", "*paper: loss*", "ours - paper", "scale")
+    for group in groups:
+        if not (runs := group.runs("RNL")):
+            continue
+        anns, best = group.anns("RNL"), [max(run["accuracy"]) for run in runs]
+        theirs = TABLE_1.get((group.data, group.network), {})
+        paper = theirs.get("snn_accuracy")
+        last = min(JUDGED_AT, group.steps)
+        at_end = percent([ann - run["accuracy"][last - 1] for ann, run in zip(anns, runs, strict=True)], "+")
+        cells = [
+            group.who,
+            percent(anns),
+            percent(best),
+            percent([ann - b for ann, b in zip(anns, best, strict=True)], "+"),
+            at_end if last == JUDGED_AT else f"{at_end} (T = {last})",
+            f"*{_paper(paper)}*",
+            f"*{_paper(theirs.get('conversion_loss'), '+')}*",
+            "-" if paper is None else f"{100 * (statistics.fmean(best) - paper):+.2f}",
+            group.scale,
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def other_methods(groups: Sequence[Group]) -> list[str]:
+    """Table 1 compares with other people's networks; here their methods run on the same one."""
+    lines = [
+        "## Table 1, the other methods run by us on the same networks",
+        "",
+        "Best accuracy over T from the ReLU network of the same recipe, and in brackets the loss against it.",
+        "",
+        *_head("network", "data", "seeds", *BASELINES.values(), "scale"),
+    ]
+    for group in groups:
+        cells = [group.who]
+        for name in BASELINES.values():
+            best = [max(run["accuracy"]) for run in group.runs(name)]
+            losses = [ann - b for ann, b in zip(group.anns(name), best)]
+            cells.append(f"{percent(best)} ({percent(losses, '+')})" if best else "-")
+        lines.append("| " + " | ".join([*cells, group.scale]) + " |")
+    return [*lines, ""]
+
+
+def accuracy_at_t(group: Group) -> list[str]:
+    """Table 2 for one network: as in the paper, then all methods from our weights, then what RNL + RIL loses."""
+    in_paper = any(network == group.network for network, _ in TABLE_2) and group.data == "cifar10"
+    ours = [f"{name}{start}" for start in ("", ", v(0) = θ/2") for name in OURS]
+    lines = [
+        f"## {'Table 2' if in_paper else 'Accuracy at T'}: {group.network} on {group.data}, seeds {group.seeds}",
+        "",
+        f"Scale: {group.scale}. ANN with Rate Norm {percent(group.anns('RNL'))}, with ReLU "
+        f"{percent(group.anns('Max Norm'))}.",
+        "",
+        "As in the paper: the baselines start from the ReLU network of the same recipe.",
+        "",
+        *_rows(group, [*ours, *BASELINES.values()], in_paper),
+        "",
+        "All from our weights: the baselines start from the Rate-Norm network at p = 1.",
+        "",
+        *_rows(group, [*OURS, *(f"{name}{OUR_WEIGHTS}" for name in BASELINES.values())], False),
+        "",
+    ]
+    return [*lines, *(_losses(group) if in_paper else [])]
+
+
+def _columns(group: Group) -> list[int]:
+    return [t for t in STEPS if t <= group.steps]
+
+
+def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
+    steps = _columns(group)
+    lines = _head("method", *map(str, steps), "best", "steps to within 1 point of its ANN")
+    for name in names:
+        if not (runs := group.runs(name)):
+            continue
+        cells = [percent([run["accuracy"][t - 1] for run in runs]) for t in steps]
+        best = percent([max(run["accuracy"]) for run in runs])
+        pairs = zip(group.anns(name), runs, strict=True)
+        arrived = _mean([steps_to(run["accuracy"], ann - NEAR) for ann, run in pairs])
+        lines.append("| " + " | ".join([name, *cells, best, arrived]) + " |")
+        theirs = TABLE_2.get((group.network, name)) if with_paper else None
+        if theirs is not None:
+            by_step = dict(zip(TABLE_2_STEPS, theirs, strict=True))
+            shown = [f"*{_paper(by_step.get(t))}*" for t in steps]
+            lines.append("| " + " | ".join([f"*paper: {name}*", *shown, "-", "-"]) + " |")
+    return lines
+
+
+def _losses(group: Group) -> list[str]:
+    """What RNL + RIL loses against its own ANN at each T, beside the paper's."""
+    name, steps = "RNL + RIL", [t for t in TABLE_2_STEPS if t <= group.steps]
+    theirs, table_1_row = TABLE_2.get((group.network, name)), TABLE_1.get((group.data, group.network))
+    runs = group.runs(name)
+    if not runs or theirs is None or table_1_row is None:
+        return []
+    anns = group.anns(name)
+    their_ann = table_1_row["snn_accuracy"] + table_1_row["conversion_loss"]
+    at = dict(zip(TABLE_2_STEPS, theirs, strict=True))
+    ours = {t: [ann - run["accuracy"][t - 1] for ann, run in zip(anns, runs, strict=True)] for t in steps}
+    paper = {t: their_ann - (at[t] or 0.0) for t in steps}
+    difference = [f"{100 * (statistics.fmean(ours[t]) - paper[t]):+.2f}" for t in steps]
+    return [
+        f"{name}: loss against its own ANN ({percent(anns)}; the paper's {100 * their_ann:.2f}).",
+        "",
+        *_head("loss at T", *map(str, steps)),
+        "| ours | " + " | ".join(percent(ours[t], "+") for t in steps) + " |",
+        "| *paper* | " + " | ".join(f"*{100 * paper[t]:+.2f}*" for t in steps) + " |",
+        "| ours - paper | " + " | ".join(difference) + " |",
+        "",
+    ]
+
+
+def headline(groups: Sequence[Group]) -> list[str]:
+    lines = [
+        "## Headline: steps and energy (spikes) to the target, RNL + RIL against Max Norm",
+        "",
+        "Counted to the step from which on the accuracy stays at the target. `>` and `<`: Max Norm was not there at",
+        "the last step simulated, so the figure is a bound.",
+        "",
+        *_head("network", "data", "seeds", "target", "RNL + RIL", "Max Norm", "speed-up", "energy ratio", "scale"),
+        f"| *paper: vgg16* | *cifar10* | - | *90 %* | *{HEADLINE['steps']:.0f}* | *{HEADLINE['max_norm_steps']:.0f}* | "
+        f"*{HEADLINE['speed_up']}* | *{HEADLINE['energy_ratio']}* | - |",
+    ]
+    for group in groups:
+        targets: list[tuple[str, float | None]] = [("90 %", 0.9)] if group.data == "cifar10" else []
+        for text, target in [*targets, ("own ANN - 1 point", None)]:
+            found = [race(record, target) for record in group.records]
+            lines.append(f"| {group.who} | {text} | " + " | ".join(_raced(found)) + f" | {group.scale} |")
+    return [*lines, ""]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Steps to a target and the spikes up to there, ours and Max Norm's; `steps` None: not within the simulation."""
+
+    ours: int | None
+    theirs: int | None
+    our_spikes: float
+    their_spikes: float  # up to the target, or all that were simulated
+    simulated: int
+
+
+def race(record: Record, target: float | None) -> Race | None:
+    """RNL + RIL against Max Norm to a target; None: each to one point below its own ANN."""
+    runs = {run["name"]: run for run in record["runs"]}
+    ours, theirs = runs.get("RNL + RIL"), runs.get("Max Norm")
+    if ours is None or theirs is None:
+        return None
+    a = steps_to(ours["accuracy"], ann_of(record, "RNL + RIL") - NEAR if target is None else target)
+    b = steps_to(theirs["accuracy"], ann_of(record, "Max Norm") - NEAR if target is None else target)
+    return Race(a, b, sum(ours["spikes"][:a]), sum(theirs["spikes"][:b]), theirs["steps"])
+
+
+def _raced(found: Sequence[Race | None]) -> list[str]:
+    """Cells: our steps, theirs, speed-up, energy ratio."""
+    known = [one for one in found if one is not None]
+    if len(known) < len(found) or any(one.ours is None for one in known):
+        return ["-", _mean([one.theirs for one in known]), "-", "-"]
+    late = any(one.theirs is None for one in known)
+    theirs = [one.simulated if one.theirs is None else one.theirs for one in known]
+    speed = [b / (one.ours or 1) for b, one in zip(theirs, known, strict=True)]
+    energy = [one.our_spikes / one.their_spikes for one in known]
+    more, less = ("> ", "< ") if late else ("", "")
+    return [
+        _mean([one.ours for one in known]),
+        f"{more}{_mean(theirs)}",
+        f"{more}{_mean(speed, 2)}",
+        f"{less}{_mean(energy, 3)}",
+    ]
+
+
+def _mean(values: Sequence[float | None], digits: int = 0) -> str:
+    """Mean and spread over the seeds, or a dash with the number of seeds that have the figure."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return f"- ({len(known)} of {len(values)} seeds)" if known else "-"
+    if len(known) == 1:
+        return f"{known[0]:.{digits}f}"
+    digits = max(digits, 1)
+    return f"{statistics.fmean(known):.{digits}f} ± {statistics.stdev(known):.{digits}f}"

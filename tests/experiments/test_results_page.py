@@ -1,0 +1,152 @@
+"""The generated page: seeds become mean and spread, bounds are bounds, and every figure is one of a record."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratenorm import records
+from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2
+from ratenorm.experiments.presets import BASELINES, BY_NAME
+from ratenorm.experiments.results_page import write_page
+from ratenorm.experiments.results_tables import accuracy_at_t, grouped, headline, other_methods, race, table_1
+
+
+@pytest.fixture
+def record(tiny_results: Path) -> dict[str, Any]:
+    return records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+
+
+def run_of(record: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(run for run in record["runs"] if run["name"] == name)
+
+
+def with_seed(record: dict[str, Any], seed: int, shift: float = 0.0) -> dict[str, Any]:
+    """The same experiment as another seed, every accuracy a little higher."""
+    other = copy.deepcopy(record) | {"seed": seed}
+    for run in other["runs"]:
+        run["accuracy"] = [min(1.0, a + shift) for a in run["accuracy"]]
+    return other
+
+
+def as_vgg(record: dict[str, Any], steps: int = 512) -> dict[str, Any]:
+    """A record like the paper's VGG-16 on CIFAR-10: every curve climbs to its ANN, ours eight times sooner."""
+    other = copy.deepcopy(record)
+    other["ann"] |= {"name": "vgg16", "accuracy": 0.93}
+    other["data"]["name"] = "cifar10"
+    other["config"] |= {"relu_ann": 0.93}
+    for run in other["runs"]:
+        slow = 8 if run["name"] == "Max Norm" else 1
+        run["steps"] = steps
+        run["accuracy"] = [0.93 * min(1.0, t / (slow * 50)) for t in range(1, steps + 1)]
+        run["spikes"] = [10.0 / slow] * steps
+    return other
+
+
+def cells(lines: list[str], start: str) -> list[str]:
+    row = next(line for line in lines if line.startswith(start))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_three_seeds_are_one_row_with_mean_and_spread(record: dict[str, Any]) -> None:
+    found = [with_seed(record, seed, shift) for seed, shift in ((2, 0.05), (0, 0.0), (1, 0.02))]
+    (group,) = grouped(found)
+    assert group.seeds == "0, 1, 2"
+    best = [100 * max(run["accuracy"]) for run in group.runs("RNL")]
+    row = cells(table_1([group]), "| cnn7")
+    assert row[4] == f"{statistics.fmean(best):.2f} ± {statistics.stdev(best):.2f}"
+    at_4 = [100 * run["accuracy"][3] for run in group.runs("RMP")]
+    assert cells(accuracy_at_t(group), "| RMP |")[3] == f"{statistics.fmean(at_4):.2f} ± {statistics.stdev(at_4):.2f}"
+
+
+def test_one_seed_is_said_and_has_no_spread(record: dict[str, Any]) -> None:
+    groups = grouped([record])
+    assert cells(table_1(groups), "| cnn7")[2] == "0 (one seed)"
+    assert "±" not in "\n".join(
+        [*table_1(groups), *other_methods(groups), *accuracy_at_t(groups[0]), *headline(groups)]
+    )
+
+
+def test_networks_stand_in_the_order_of_the_presets_and_scales_apart(record: dict[str, Any]) -> None:
+    full = with_seed(record, 1) | {"scale": "full"}
+    groups = grouped([as_vgg(record), record, full])
+    assert [(g.network, g.scale) for g in groups] == [
+        ("cnn7", record["scale"]), ("cnn7", "full"), ("vgg16", record["scale"])
+    ]  # fmt: skip
+
+
+def test_losses_are_against_the_ann_a_run_was_converted_from(record: dict[str, Any]) -> None:
+    record["config"]["relu_ann"], record["ann"]["accuracy"] = 0.5, 0.75
+    (group,) = grouped([record])
+    best = max(run_of(record, "Max Norm")["accuracy"])
+    assert cells(other_methods([group]), "| cnn7")[3] == f"{100 * best:.2f} ({100 * (0.5 - best):+.2f})"
+    assert group.anns("Max Norm, our weights") == group.anns("RNL + RIL, v(0) = θ/2") == [0.75]
+
+
+def test_baselines_start_from_relu_in_the_first_table_and_from_our_weights_in_the_second(
+    record: dict[str, Any],
+) -> None:
+    text = "\n".join(accuracy_at_t(grouped([record])[0]))
+    first, second = text.split("All from our weights")
+    for name in BASELINES.values():
+        assert f"| {name} |" in first
+        assert f"| {name}, our weights |" in second
+        assert f"| {name}, our weights |" not in first
+
+
+def test_table_2_has_all_columns_and_the_papers_rows_below_ours(record: dict[str, Any]) -> None:
+    lines = accuracy_at_t(grouped([as_vgg(record)])[0])
+    assert lines[0].startswith("## Table 2: vgg16 on cifar10")
+    head = next(line for line in lines if line.startswith("| method"))
+    assert head.startswith("| method | 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 256 | 512 |")
+    for name in ("Max Norm", "Robust Norm", "RMP", "RNL + RIL"):
+        place = next(i for i, line in enumerate(lines) if line.startswith(f"| {name} |"))
+        theirs = [cell.strip().strip("*") for cell in lines[place + 1].strip("|").split("|")]
+        assert theirs[0] == f"paper: {name}"
+        assert theirs[5:10] == ["-" if v is None else f"{100 * v:.2f}" for v in TABLE_2["vgg16", name]]
+
+
+def test_the_papers_losses_are_against_its_own_ann(record: dict[str, Any]) -> None:
+    lines = accuracy_at_t(grouped([as_vgg(record)])[0])
+    theirs = [float(cell.strip("*")) for cell in cells(lines, "| *paper* |")[1:]]
+    assert theirs == pytest.approx([34.92, 7.42, 1.67, 0.31, -0.13])
+    ours = [float(cell) for cell in cells(lines, "| ours |")[1:]]
+    difference = [float(cell) for cell in cells(lines, "| ours - paper |")[1:]]
+    assert difference == pytest.approx([a - b for a, b in zip(ours, theirs, strict=True)], abs=0.011)
+
+
+def test_the_headline_counts_steps_and_spikes_up_to_the_target(record: dict[str, Any]) -> None:
+    vgg = as_vgg(record)
+    found = race(vgg, 0.9)
+    assert found is not None
+    assert (found.ours, found.theirs) == (49, 388)
+    row = cells(headline(grouped([vgg])), "| vgg16")
+    assert row[3:8] == ["90 %", "49", "388", f"{388 / 49:.2f}", f"{49 * 10 / (388 * 1.25):.3f}"]
+    assert f"*{HEADLINE['energy_ratio']}*" in "\n".join(headline([]))
+
+
+def test_what_max_norm_does_not_reach_is_a_bound(record: dict[str, Any]) -> None:
+    vgg, cut = as_vgg(record), as_vgg(record, steps=256)
+    true, bound = (cells(headline(grouped([r])), "| vgg16") for r in (vgg, cut))
+    assert bound[5] == "> 256"
+    assert float(bound[6].strip("> ")) < float(true[6])
+    assert float(bound[7].strip("< ")) > float(true[7])
+    never = copy.deepcopy(cut)
+    run_of(never, "RNL + RIL")["accuracy"] = [0.1] * 256
+    assert cells(headline(grouped([never])), "| vgg16")[4:8] == ["-", "-", "-", "-"]
+
+
+def test_a_page_without_records_is_still_a_page(tmp_path: Path, record: dict[str, Any]) -> None:
+    (tmp_path / "torture.json").write_text("{}")
+    records.write(tmp_path / "demo.json", record | {"kind": "demo"})
+    assert "cnn7" not in write_page(tmp_path).read_text()
+
+
+def test_every_network_of_table_2_is_simulated_long_enough() -> None:
+    for network in {network for network, _ in TABLE_2}:
+        assert BY_NAME[f"{network}-cifar10"].steps == 512
+    assert all((preset.data, preset.model) in TABLE_1 or preset.where == "workhorse" for preset in BY_NAME.values())
