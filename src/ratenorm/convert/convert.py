@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
+from ratenorm.convert.grid import on_grid
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import sites
 from ratenorm.convert.support import SupportReport
@@ -73,7 +74,10 @@ def convert_graph(
 
 
 def spiking(analog: Graph, scales: dict[str, SiteScale], v0: float = 0.0) -> SpikingNet:
-    """Every site becomes a population; the amplitude of its spikes is folded into the weights behind it."""
+    """Every site becomes a population; the amplitude of its spikes is folded into the weights behind it.
+
+    These are then rounded to a grid on which sums are exact, so that every engine gives the same spikes.
+    """
     nodes: list[Node] = []
     carried: dict[str, str] = {}  # site -> the node that carries its spikes' amplitude
     names = {node.name for node in sites(analog)}
@@ -88,7 +92,7 @@ def spiking(analog: Graph, scales: dict[str, SiteScale], v0: float = 0.0) -> Spi
             carried[node.name] = f"{node.name}.amplitude"
             nodes.append(Node(carried[node.name], Affine(scale=scale.amplitude.clone()), (node.name,)))
     output = carried.get(analog.output, analog.output)
-    return fold(SpikingNet(tuple(nodes), output, analog.input_shape))
+    return on_grid(fold(SpikingNet(tuple(nodes), output, analog.input_shape)))
 
 
 def with_start(net: SpikingNet, v0: float) -> SpikingNet:
