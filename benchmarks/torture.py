@@ -94,8 +94,9 @@ def failures(found: dict[str, Any]) -> list[str]:
     if "processes" in found:
         equal = ("calibrated_files", "accuracies", "evaluations", "restarted_networks", "restarted_losses")
         want("processes", found["processes"], **{f"{name}_equal": True for name in equal})
-        if not found["processes"]["largest_difference_of_losses"] <= 1e-6:
-            wrong.append("processes: losses differ by more than 1e-6")
+        for how in ("from_the_same_state", "in_float64"):
+            if not found["processes"].get(f"largest_difference_of_losses_{how}", 1.0) <= 1e-6:
+                wrong.append(f"processes: losses {how.replace('_', ' ')} differ by more than 1e-6")
     for engine, figures in found.get("memory", {}).items():
         if not figures.get("growth_percent", 100) <= 5:
             wrong.append(f"memory, {engine} engine: grows by {figures.get('growth_percent')} %")

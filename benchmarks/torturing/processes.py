@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,18 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm import records
+from torturing.agreement import largest_gap
 from torturing.interrupts import picture_folder
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 TRAIN = ["--epochs", "4", "--batch-size", "10", "--holdout", "20", "--lr", "0.0005"]
 
 
-def _start(words: list[str], processes: int, restarts: int = 0) -> subprocess.Popen[str]:
+def _start(
+    words: list[str], processes: int, restarts: int = 0, program: tuple[str, ...] = ("-m", "ratenorm")
+) -> subprocess.Popen[str]:
     runner = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    runner += [f"--max-restarts={restarts}", "-m", "ratenorm"]
-    program = [sys.executable, *(runner if processes > 1 else ["-m", "ratenorm"]), *words]
-    environment = {**os.environ, **ONE_THREAD}
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    runner += [f"--max-restarts={restarts}"]
+    whole = [sys.executable, *(runner if processes > 1 else []), *program, *words]
+    places = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    return subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
@@ -39,12 +42,11 @@ def _losses(folder: Path) -> list[float]:
 
 
 def compare_processes(folder: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The largest difference of losses, whether calibrated files and evaluation records are equal, and a restart."""
+    """The largest differences of losses, whether calibrated files and evaluation records are equal, and a restart."""
     data = str(picture_folder(folder / "data"))
     for processes in (1, 2):
         out = str(folder / f"train{processes}")
         _finish(_start(["train", "--data", data, "--out", out, *TRAIN], processes))
-    _second_stage_of_the_same_network(folder, data)
     network = str(folder / "train1" / "stage1.safetensors")
     for processes in (1, 2):
         net, out = str(folder / f"net{processes}.safetensors"), str(folder / f"evaluate{processes}")
@@ -53,11 +55,8 @@ def compare_processes(folder: Path, say: Callable[[str], None] = print) -> dict[
         words = ["--data", data, "--steps", "16", "--batch-size", "20", "--coding", "poisson"]
         _finish(_start(["evaluate", str(folder / "net1.safetensors"), "--out", out, *words], processes))
     one, two = (records.read(folder / f"evaluate{n}" / records.FILE_NAME)["runs"][0] for n in (1, 2))
-    first, second = _losses(folder / "train1"), _losses(folder / "train2")
-    same_start = second[:-1] + _losses(folder / "second")
     found = {
-        "largest_difference_of_losses": max(abs(a - b) for a, b in zip(first, same_start, strict=True)),
-        "difference_of_stage2_behind_their_own_stage1": abs(first[-1] - second[-1]),
+        **_differences_of_losses(folder, data),
         "calibrated_files_equal": _bytes(folder / "net1.safetensors") == _bytes(folder / "net2.safetensors"),
         "accuracies_equal": one["accuracy"] == two["accuracy"],
         "evaluations_equal": _timeless(one) == _timeless(two),
@@ -67,13 +66,23 @@ def compare_processes(folder: Path, say: Callable[[str], None] = print) -> dict[
     return found
 
 
-def _second_stage_of_the_same_network(folder: Path, data: str) -> None:
-    """Rounding in stage 1 makes two networks of one, and their stages 2 have no batch in common; so here two processes
-    also go on from the network of the one."""
-    (folder / "second").mkdir()
-    for name in ("config.json", "stage1.safetensors"):
-        shutil.copy(folder / "train1" / name, folder / "second" / name)
-    _finish(_start(["train", "--data", data, "--out", str(folder / "second"), *TRAIN, "--resume"], 2))
+def _differences_of_losses(folder: Path, data: str) -> dict[str, float]:
+    """Over every step of both stages; agreement.py says why each is asked for."""
+    script = (str(Path(__file__).with_name("agreement.py")),)
+    for processes, kinds in ((2, ["lead", "double", "own"]), (1, ["follow", "double", "own", "reversed", "sums"])):
+        _finish(_start([str(folder), data, *kinds], processes, program=script))
+
+    def gap(one: str, other: str) -> float:
+        return largest_gap(*(json.loads((folder / f"{name}.json").read_text()) for name in (one, other)))
+
+    return {
+        "largest_difference_of_losses_from_the_same_state": gap("lead-2", "follow-1"),
+        "largest_difference_of_losses_in_float64": gap("double-2", "double-1"),
+        "drift_in_float32_of_2_processes_from_1": gap("own-2", "own-1"),
+        "drift_in_float32_of_2_processes_from_1_that_sums_alike": gap("own-2", "sums-1"),
+        "drift_in_float32_of_reversed_batches_in_1_process": gap("own-1", "reversed-1"),
+        "drift_in_float32_from_float64_in_1_process": gap("own-1", "double-1"),
+    }
 
 
 def _restart(folder: Path, data: str) -> dict[str, Any]:

@@ -39,16 +39,19 @@ def test_short_torture(words: list[str], tmp_path: Path, environment: dict[str, 
 
 def test_two_processes_one_of_which_dies_agree_with_one(tmp_path: Path, environment: dict[str, str]) -> None:
     script = str(Path(__file__).parent / "together.py")
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    alone = [sys.executable, script, str(tmp_path / "one")]
+    one_place, two_place, states = (tmp_path / name for name in ("one", "two", "states"))
+    for place in (one_place, two_place):
+        place.mkdir()
+    alone = [sys.executable, script, str(one_place), str(states)]
     together = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    together += [script, str(tmp_path / "two"), "die"]
-    for program in (alone, together):
+    together += [script, str(two_place), str(states), "die"]
+    for program in (together, alone):
         ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=200)
         assert ended.returncode == 0, ended.stderr[-3000:]
     one, two = (json.loads((tmp_path / name / "figures.json").read_text()) for name in ("one", "two"))
     assert (one["restarts"], two["restarts"]) == (0, 1)
-    assert two["losses"] == pytest.approx(one["losses"], abs=1e-6)
+    assert two["losses"] == pytest.approx(one["losses"], abs=1e-9)  # both stages, in float64
+    assert len(two["steps"]) == 20
+    assert two["steps"] == pytest.approx(one["steps"], abs=1e-6)  # in float32, every step from the same state
     assert two["thresholds"] == one["thresholds"]
     assert two["counts"] == one["counts"]

@@ -1,4 +1,7 @@
-"""What one process and two must agree on: run alone, or by torchrun. With `die`, a worker dies in its first life."""
+"""What one process and two must agree on: run alone, or by torchrun. With `die`, a worker dies in its first life.
+
+The several leave the state before every step in STATES; the one takes its steps from there (torturing/agreement.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from ratenorm.convert.calibration import Calibration
@@ -20,6 +22,7 @@ from ratenorm.experiments.evaluation import parts
 from ratenorm.runs import open_shared
 from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
 from ratenorm.train.stage2 import train_latency
+from torturing.agreement import Wide, losses_on
 from torturing.forks import one_thread
 from torturing.subjects import STAGE1, STAGE2, bands, small_network, small_spiking_net
 
@@ -27,10 +30,11 @@ METHODS = ("max", "percentile:99", "channel", "spike:8", "data")
 
 
 def train(out: Path, here: World) -> list[float]:
+    """In float64, where rounding is too small to be amplified: what differs then is computed differently."""
     with open_shared(out, "new", here.writer, wait_for_all) as folder:
         folder.configure({"same": "for all"})
-        model = small_network()
-        first = train_accuracy(model, bands(), replace(STAGE1, lr=0.001), run=folder, show=False)
+        model = Wide(small_network())
+        first = train_accuracy(model, bands(), STAGE1, run=folder, show=False)
         second = train_latency(model, bands(), STAGE2, run=folder, show=False)
     return [entry["loss"] for entry in first.history + second.history]
 
@@ -59,7 +63,7 @@ def count(here: World) -> dict[str, object]:
     return {"images": result.images, "correct": result.correct.tolist(), "layers": layers}
 
 
-def main(out: Path, die: bool) -> None:
+def main(out: Path, states: Path, die: bool) -> None:
     one_thread()
     with joined() as here:
         if die and here.rank == 1 and restarts() == 0:
@@ -73,10 +77,17 @@ def main(out: Path, die: bool) -> None:
 
             _AccuracyStage.step = step  # type: ignore[method-assign]
         losses = train(out / "run", here)
-        figures = {"losses": losses, "thresholds": calibrate(here), "counts": count(here), "restarts": restarts()}
+        steps = losses_on(states, "lead" if here.size > 1 else "follow", None)
+        figures = {
+            "losses": losses,
+            "steps": steps,
+            "thresholds": calibrate(here),
+            "counts": count(here),
+            "restarts": restarts(),
+        }
         if here.writer:
             (out / "figures.json").write_text(json.dumps(figures))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "die" in sys.argv)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), "die" in sys.argv)

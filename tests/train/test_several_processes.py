@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from builders import tiny_conversion
 from ratenorm import distributed
@@ -31,6 +37,70 @@ def test_batch_norm_over_all_processes_is_batch_norm(affine: bool, momentum: flo
     ours.eval()
     torchs.eval()
     torch.testing.assert_close(_forward(ours, x), torchs(x), rtol=1e-4, atol=1e-5)
+
+
+class Exchange:
+    """Threads in the place of processes: `total` waits for all of them and adds up what they brought."""
+
+    def __init__(self, parties: int) -> None:
+        self.parties, self.brought = parties, [torch.empty(0)] * parties
+        self.barrier = threading.Barrier(parties, timeout=60)
+        self.rank = threading.local()
+
+    def total(self, tensor: Tensor) -> Tensor:
+        self.brought[self.rank.value] = tensor
+        self.barrier.wait()
+        summed = torch.stack(self.brought).sum(0)
+        self.barrier.wait()
+        return summed
+
+    def run(self, work: Callable[[int], Any]) -> list[Any]:
+        def ranked(rank: int) -> Any:
+            self.rank.value = rank
+            return work(rank)
+
+        with ThreadPoolExecutor(self.parties) as pool:
+            return list(pool.map(ranked, range(self.parties)))
+
+
+def _normalised(layer: nn.Module, x: Tensor, weights: Tensor) -> list[Tensor]:
+    """Output, gradients and running statistics of BatchNorm on one part of a batch."""
+    own = x.detach().clone().requires_grad_()
+    y = _forward(layer, own)  # type: ignore[arg-type]
+    (y * weights).sum().backward()
+    return [y.detach(), own.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var]
+
+
+@pytest.mark.parametrize("shape", [(12, 5, 6, 6), (12, 5)], ids=["images", "vectors"])
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (5.0, 0.5), (-40.0, 0.1)])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_batch_norm_does_not_depend_on_how_the_batch_is_cut(
+    parties: int, mean: float, deviation: float, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(parties)
+    x, weights = torch.randn(shape) * deviation + mean, torch.randn(shape)
+    make = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
+    start = make(5)
+    torch.nn.init.normal_(start.weight)
+    whole = _normalised(copy.deepcopy(start), x, weights)
+    exchange = Exchange(parties)
+    monkeypatch.setattr("ratenorm.train.global_batch_norm.total", exchange.total)
+    cuts = list(zip(x.chunk(parties), weights.chunk(parties), strict=True))
+    parts = exchange.run(lambda rank: _normalised(copy.deepcopy(start), *cuts[rank]))
+    joined = [torch.cat([p[i] for p in parts]) for i in (0, 1)] + [sum(p[i] for p in parts) for i in (2, 3)]
+    for found, expected in zip([*joined, parts[0][4], parts[0][5]], whole, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+    for part in parts[1:]:
+        assert torch.equal(part[4], parts[0][4])
+        assert torch.equal(part[5], parts[0][5])
+    # and it is what BatchNorm means: torch's own in float64
+    monkeypatch.undo()
+    exact, wide = copy.deepcopy(start).double(), x.double().requires_grad_()
+    (exact(wide) * weights).sum().backward()
+    expected = [wide.grad, exact.weight.grad, exact.bias.grad, exact.running_mean, exact.running_var]
+    for name, found, truth in zip("xwbmv", [*joined[1:], parts[0][4], parts[0][5]], expected, strict=True):
+        limit = 1e-6 * (1 + abs(mean) / deviation)  # x itself is rounded, relative to its mean
+        assert float((found - truth).abs().max() / truth.abs().max()) < limit, name
 
 
 def test_alone_nothing_is_replaced_and_together_everything_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,9 @@ class _LatencyStage:
 def _keep_sums(found: list[Tensor]) -> Any:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         rates = output if module.output == "rate" else output / module.threshold  # type: ignore[operator]
-        found.append(torch.stack([rates.abs().sum(), rates.square().sum()]))
+        # each image by itself, the images in float64: Omega does not depend on how many processes share the batch
+        each = torch.stack([rates.abs().flatten(1).sum(1), rates.square().flatten(1).sum(1)])
+        found.append(each.sum(1, dtype=torch.float64))
 
     return hook
 
