@@ -42,7 +42,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
 	.venv-peers/bin/python benchmarks/peers.py --networks $(wildcard zoo/vgg16-cifar10.safetensors zoo/preact_resnet18-cifar10.safetensors)
 
-reproduce: .venv/installed ## the paper's tables: trains what is missing (hours), resumes what was cut, writes results/
+reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes results/
 	$(BIN)/ratenorm reproduce
 
 torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: the promises of docs/scaling.md, kept in results/torture.json

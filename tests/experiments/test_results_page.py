@@ -143,7 +143,9 @@ def test_what_max_norm_does_not_reach_is_a_bound(record: dict[str, Any]) -> None
 def test_a_page_without_records_is_still_a_page(tmp_path: Path, record: dict[str, Any]) -> None:
     (tmp_path / "torture.json").write_text("{}")
     records.write(tmp_path / "demo.json", record | {"kind": "demo"})
-    assert "cnn7" not in write_page(tmp_path).read_text()
+    page = write_page(tmp_path).read_text()
+    assert "No network is reproduced yet" in page
+    assert "cnn7" not in page
 
 
 def test_every_network_of_table_2_is_simulated_long_enough() -> None:

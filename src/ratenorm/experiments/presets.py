@@ -42,9 +42,17 @@ class Preset:
     steps: int = 256
     where: str = "table 1"
     note: str = ""
+    epoch_minutes: float = 1.0  # of the ReLU training on two free cores: rough, to say beforehand what is asked for
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def hours(self) -> float:
+        """Roughly, of both trainings; small images cost what their area does."""
+        part = self.relu.small_part if self.relu.small_size else 0.0
+        saved = part * (1 - (self.relu.small_size / 32) ** 2)
+        return (self.relu.epochs * (1 - saved) + self.rnl.epochs) * self.epoch_minutes / 60
 
     def stage2_candidates(self, seed: int) -> list[Stage2]:
         """What stage 2 tries; the first is the one trained together with the network."""
@@ -83,8 +91,8 @@ def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int,
 
 
 ALL: tuple[Preset, ...] = (
-    _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, 0.1, seeds=(0, 1, 2)),
-    _preset("alexnet-mnist", "alexnet", "mnist", 10, 0.05, 3, 0.1, seeds=(0, 1, 2)),
+    _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, 0.1, seeds=(0, 1, 2), epoch_minutes=0.5),
+    _preset("alexnet-mnist", "alexnet", "mnist", 10, 0.05, 3, 0.1, seeds=(0, 1, 2), epoch_minutes=3),
     _preset(
         "preact_resnet20-cifar10",
         "preact_resnet20",
@@ -96,6 +104,7 @@ ALL: tuple[Preset, ...] = (
         seeds=(0, 1, 2),
         where="workhorse",
         note="ResNet-20 of Table 1 in pre-activation form",
+        epoch_minutes=2,
     ),
     _preset(
         "vgg16-cifar10",
@@ -109,6 +118,7 @@ ALL: tuple[Preset, ...] = (
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
         note="512-wide fully connected layers",
+        epoch_minutes=16,
     ),
     _preset(
         "preact_resnet18-cifar10",
@@ -121,12 +131,22 @@ ALL: tuple[Preset, ...] = (
         smooth=0.1,
         steps=512,
         where="tables 1 and 2",
+        epoch_minutes=30,
     ),
     _preset(
-        "vgg16-cifar100", "vgg16", "cifar100", 30, 0.05, 5, 0.1, smooth=0.1, note="512-wide fully connected layers"
+        "vgg16-cifar100",
+        "vgg16",
+        "cifar100",
+        30,
+        0.05,
+        5,
+        0.1,
+        smooth=0.1,
+        note="512-wide fully connected layers",
+        epoch_minutes=16,
     ),
-    _preset("preact_resnet18-cifar100", "preact_resnet18", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1),
-    _preset("preact_resnet34-cifar100", "preact_resnet34", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1),
+    _preset("preact_resnet18-cifar100", "preact_resnet18", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1, epoch_minutes=30),
+    _preset("preact_resnet34-cifar100", "preact_resnet34", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1, epoch_minutes=60),
 )
 
 BY_NAME = {preset.name: preset for preset in ALL}

@@ -43,6 +43,7 @@ from ratenorm.export.network import NetworkSpec, load_network
 from ratenorm.runs import METRICS, RunFolder, go_on
 
 CALIBRATION = 1000
+K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at every step
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ratenorm import records
 from ratenorm.experiments.choosing import label
+from ratenorm.experiments.figures import read_figure
 from ratenorm.experiments.results_tables import Group, accuracy_at_t, grouped, headline, other_methods, table_1
 from ratenorm.files import write_atomic
 
@@ -26,14 +27,32 @@ def write_page(results: Path) -> Path:
         "against the ANN it was converted from. Where a network was trained with several seeds, figures are mean ±",
         "standard deviation over them; where there is one seed, there is no spread. What is in italics is the paper's.",
         "",
-        *table_1(groups),
-        *other_methods(groups),
-        *(line for group in groups for line in accuracy_at_t(group)),
-        *headline(groups),
+        *(_tables(groups) if groups else ["No network is reproduced yet.", ""]),
+        *_figures(results / "figures"),
         *_choices(groups),
         *_sources(groups),
     ]
     return write_atomic(results / "README.md", ("\n".join(lines) + "\n").encode())
+
+
+def _tables(groups: Sequence[Group]) -> list[str]:
+    at_t = [line for group in groups for line in accuracy_at_t(group)]
+    return [*table_1(groups), *other_methods(groups), *at_t, *headline(groups)]
+
+
+def _figures(folder: Path) -> list[str]:
+    """Every figure whose pictures are drawn, with its caption and the scale it was made at."""
+    lines: list[str] = []
+    for path in sorted(folder.glob("*.json")):
+        figure = read_figure(path)
+        pictures = [name for name in figure["pictures"] if (folder / name).exists()]
+        if not pictures:
+            continue
+        number = figure["figure"].removeprefix("fig")
+        lines += [f"### Figure {number}", "", f"{figure['caption']} Scale: {figure['scale']}. Data: [{path.name}]"
+                  f"({folder.name}/{path.name}).", ""]  # fmt: skip
+        lines += [f"![Figure {number}]({folder.name}/{name})\n" for name in pictures]
+    return ["## Figures", "", *lines] if lines else []
 
 
 def _choices(groups: Sequence[Group]) -> list[str]:
@@ -54,7 +73,7 @@ def _choice(record: dict[str, Any]) -> str:
 
 
 def _sources(groups: Sequence[Group]) -> list[str]:
-    lines = ["## Where these come from", ""]
+    lines = ["## Where these come from", ""] if groups else []
     for record in (r for group in groups for r in group.records):
         machine, trained = record["hardware"], record["config"].get("training_seconds", {})
         times = ", ".join(f"{part} trained in {_duration(seconds)}" for part, seconds in trained.items())

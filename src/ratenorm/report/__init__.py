@@ -62,6 +62,13 @@ def save_tables(records: Sequence[Record], folder: PathLike, formats: Sequence[s
     return save(records, folder, formats)
 
 
+def save_figure(path: PathLike) -> list[Path]:
+    """Draw a figure of the paper from its JSON (results/figures/) beside it, as SVG; returns the pictures' paths."""
+    from ratenorm.report.plots.paper import save_figure as save
+
+    return save(path)
+
+
 def watch(run_folder: PathLike, once: bool = False, interval: float = 2.0, stream: TextIO | None = None) -> None:
     """Show a running training in the terminal from its folder's files; never writes to the folder.
 
@@ -72,4 +79,4 @@ def watch(run_folder: PathLike, once: bool = False, interval: float = 2.0, strea
     watch_run(run_folder, once=once, interval=interval, stream=stream)
 
 
-__all__ = ["BuildResult", "build", "load", "save_plots", "save_tables", "watch"]
+__all__ = ["BuildResult", "build", "load", "save_figure", "save_plots", "save_tables", "watch"]

@@ -10,6 +10,7 @@ from ratenorm.records import Record
 from ratenorm.report import energy
 
 TARGET_LOSS = 0.01  # "within one point of the ANN" is the target everywhere in the report
+ROUNDING = 1e-6  # accuracies are rounded to seven digits on disk: exactly one point must not fail on the eighth
 K_SETTLED = 0.1  # a layer counts as settled once K stays below this: 10 % of the squared rates still wrong
 
 
@@ -21,6 +22,7 @@ class Run:
     data: Mapping[str, Any]  # the run as it stands in the record
     ann: Mapping[str, Any]
     images: int
+    target: float | None = None  # accuracy to reach; None: one point below the ANN
 
     @property
     def steps(self) -> int:
@@ -37,7 +39,9 @@ class Run:
 
     @property
     def target_step(self) -> int | None:
-        """The first step from which the accuracy stays within one point of the ANN, or None."""
+        """The first step from which the accuracy stays within one point of the ANN (or at `target`), or None."""
+        if self.target is not None:
+            return first_lasting([a >= self.target - ROUNDING for a in self.accuracy])
         return first_lasting([loss_within_target(self.ann["accuracy"], a) for a in self.accuracy])
 
     @property
@@ -62,8 +66,7 @@ class Run:
 
 
 def loss_within_target(ann_accuracy: float, accuracy: float) -> bool:
-    # Accuracies are rounded to seven digits on disk: exactly one point must not fail on the eighth.
-    return ann_accuracy - accuracy <= TARGET_LOSS + 1e-6
+    return ann_accuracy - accuracy <= TARGET_LOSS + ROUNDING
 
 
 def first_lasting(holds: Sequence[bool]) -> int | None:

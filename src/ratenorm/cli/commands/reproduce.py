@@ -11,42 +11,43 @@ import tyro
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Reproduce the paper: train what is missing, resume what was cut, evaluate all methods, write records and
-    tables.
+    """Reproduce the paper: train what is missing, resume what was cut, evaluate all methods, write records, tables
+    and figures.
     """
 
-    presets: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """names of presets (see --list), or parts of them: mnist, vgg16, cifar10; default: all"""
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """table1, table2, headline, fig2, fig3, fig4, fig6, fig7, or networks (see --list) or parts of their names: mnist,
+    vgg16, cifar10; default: all
+    """
     list: bool = False
-    """show the presets and leave"""
+    """show what there is, what it needs and how far it is, and leave"""
+    network: str | None = None
+    """network of fig4, fig6, fig7 and headline (default: vgg16-cifar10, as in the paper)"""
     seeds: tuple[int, ...] | None = None
-    """seeds to run (default: those of each preset)"""
+    """seeds to run (default: those of each network)"""
     work: Path = Path("runs/reproduce")
     """where trainings live; give the same folder again to go on"""
     results: Path = Path("results")
-    """where records and README.md are written"""
+    """where records, figures and README.md are written"""
     root: Path | None = None
     """where the data sets lie"""
     short: bool = False
     """prove the presets by a short run on a subset"""
 
     def run(self) -> None:
-        from ratenorm.errors import UsageError
-        from ratenorm.experiments.presets import ALL
-        from ratenorm.experiments.reproduce import SHORT, Scale, reproduce
-        from ratenorm.experiments.results_page import write_page
+        from ratenorm import report
+        from ratenorm.experiments.reproduce import SHORT, Scale
+        from ratenorm.experiments.targets import Folders, listing, plan, run_plan
+        from ratenorm.train.interrupt import Interrupted
 
-        chosen = [p for p in ALL if not self.presets or any(part in p.name for part in self.presets)]
-        if not chosen:
-            known = ", ".join(p.name for p in ALL)
-            raise UsageError(f"Reproducing: no preset is called like {', '.join(self.presets)}. There are: {known}.")
-        if self.list:
-            for p in chosen:
-                training = f"{p.relu.epochs} + {p.rnl.epochs} epochs, seeds {p.seeds}, T = {p.steps}"
-                print(f"{p.name:<25} {p.where:<32} {training}{'; ' + p.note if p.note else ''}")
-            return
+        wanted = plan(self.names, self.network, self.seeds)
         root = None if self.root is None else str(self.root)
-        for preset in chosen:
-            for seed in self.seeds or preset.seeds:
-                reproduce(preset, seed, self.work, self.results, SHORT if self.short else Scale(), root, print)
-                print(f"{write_page(self.results)} is up to date")
+        at = Folders(self.work, self.results, root, SHORT if self.short else Scale())
+        if self.list:
+            print("\n".join(listing(self.names, wanted, at)))
+            return
+        try:
+            run_plan(wanted, at, report.save_figure, print)
+        except Interrupted as stop:
+            text = str(stop).replace("Continue with --resume.", "Give the same command again to go on.")
+            raise Interrupted(stop.exit_code - 128, text) from stop

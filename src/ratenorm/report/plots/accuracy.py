@@ -34,12 +34,7 @@ def accuracy_over_time(runs: Sequence[Run], size: Size) -> Figure:
             dot = {"marker": "o", "markersize": 5.5, "markeredgecolor": style.SURFACE, "markeredgewidth": 1.2}
             upper.plot(run.target_step, run.accuracy[run.target_step - 1], **dot, color=style.colour(i), zorder=20)
         labels.append((run.label, style.colour(i), (run.accuracy[-1] - bottom) / (top - bottom)))
-    for name, value in _anns(runs):
-        upper.axhline(value, color=INK, linewidth=0.9, zorder=2)
-        upper.annotate(
-            f"{style.shorten(name)} {value * 100:.2f} %", (0.0, value), xycoords=("axes fraction", "data"),
-            xytext=(4, -10.5), textcoords="offset points", fontsize=style.SMALL, color=INK,
-        )  # fmt: skip
+    _draw_anns(upper, _anns(runs), near=0.06 * (top - bottom))
     style.percent_axis(upper, "accuracy")
     _loss_axis(lower)
     style.step_axis(upper, longest, label=False)
@@ -72,6 +67,23 @@ def _anns(runs: Sequence[Run]) -> list[tuple[str, float]]:
     """Each ANN once: its name is printed only where there is more than one."""
     seen = {(run.ann["name"], run.ann["accuracy"]): None for run in runs}
     return [(name if len(seen) > 1 else "ANN", accuracy) for name, accuracy in seen]
+
+
+def _draw_anns(ax: Axes, anns: Sequence[tuple[str, float]], near: float) -> None:
+    """A line for each ANN; those whose names would cover each other share one place for them."""
+    together: list[list[tuple[str, float]]] = []
+    for name, value in sorted(anns, key=lambda ann: -ann[1]):
+        ax.axhline(value, color=INK, linewidth=0.9, zorder=2)
+        if together and together[-1][-1][1] - value < near:
+            together[-1].append((name, value))
+        else:
+            together.append([(name, value)])
+    for group in together:
+        text = ", ".join(f"{style.shorten(name)} {value * 100:.2f} %" for name, value in group)
+        ax.annotate(
+            text, (0.0, group[-1][1]), xycoords=("axes fraction", "data"), xytext=(4, -10.5),
+            textcoords="offset points", fontsize=style.SMALL, color=INK,
+        )  # fmt: skip
 
 
 def accuracy_latency_front(points: Sequence[Mapping[str, Any]], size: Size) -> Figure:

@@ -17,7 +17,8 @@ _PARTS = (("input layer", style.SERIES[4]), ("synapses", style.SERIES[0]), ("mem
 
 
 def power_over_time(runs: Sequence[Run], size: Size) -> Figure:
-    """Spikes per step in units of α/ms, a panel a run; shaded the energy until one point below the ANN.
+    """Spikes per step in units of α/ms, a panel a run; shaded the energy until one point below the ANN, or
+    until the run's own target.
 
     The axis of time is linear here, so that the shaded area is the energy.
     """
@@ -52,7 +53,8 @@ def _power_panel(ax: Axes, run: Run, hue: str, shown: int) -> None:
         ax.axvline(target, color=INK, linewidth=0.8)
         spent = f"{count(sum(run.data['spikes'][:target]))} α in {several(target, 'step')}"
     else:
-        spent = f"not within 1 point in {several(run.steps, 'step')}"
+        goal = "within 1 point" if run.target is None else f"at {percent(run.target)}"
+        spent = f"not {goal} in {several(run.steps, 'step')}"
     ax.set_title(style.shorten(run.label), color=hue, fontsize=9.0)
     ax.annotate(
         spent, (0.985, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=style.SMALL, color=INK,

@@ -1,0 +1,199 @@
+"""What `ratenorm reproduce` can be asked for by name: networks, and the paper's tables, figures and headline.
+
+A table or figure needs networks; what is missing of them is trained, so a plan says beforehand what that will cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ratenorm import records
+from ratenorm.errors import UsageError
+from ratenorm.experiments.figures import PICTURES, Source, make_figure
+from ratenorm.experiments.paper import TABLE_1, TABLE_2
+from ratenorm.experiments.presets import ALL, BY_NAME, Preset, named
+from ratenorm.experiments.reproduce import Place, Scale, label, place_of, reproduce
+from ratenorm.experiments.results_page import write_page
+from ratenorm.runs import METRICS
+
+FIGURES = "figures"  # the folder of the figures under results/
+TRAINED = "trained"
+VGG = "vgg16-cifar10"  # the network of the paper's figures
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or figure of the paper."""
+
+    name: str
+    shows: str
+    networks: tuple[str, ...] = ()  # presets
+    one_seed: bool = False  # a figure is of one network, a table of all its seeds
+
+
+TARGETS: tuple[Target, ...] = (
+    Target("table1", "best accuracy and conversion loss", tuple(p.name for p in ALL if (p.data, p.model) in TABLE_1)),
+    Target(
+        "table2",
+        "accuracy at T, all methods, from the ReLU network and from our weights",
+        tuple(p.name for p in ALL if p.data == "cifar10" and any(p.model == network for network, _ in TABLE_2)),
+    ),
+    Target("headline", "steps and energy to 90 %, RNL + RIL against Max Norm", (VGG,), True),
+    Target("fig2", "response of the Rate Norm layer"),
+    Target("fig3", "firing rates of a toy network under constant and Poisson coding"),
+    Target("fig4", "K over time of every layer: Max Norm, and thresholds x 0.8", (VGG,), True),
+    Target("fig6", "K, accuracy over time, Omega and thresholds", (VGG,), True),
+    Target("fig7", "power over time, energy to 90 %, ratio of energy and speed-up", (VGG,), True),
+)
+BY_TARGET = {target.name: target for target in TARGETS}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure (or the headline) and the network it shows."""
+
+    name: str
+    preset: Preset | None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Networks to reproduce, each with its seeds, in the order of the presets; and what is made from one network."""
+
+    networks: tuple[tuple[Preset, tuple[int, ...]], ...]
+    shown: tuple[Shown, ...]
+
+
+def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] | None = None) -> Plan:
+    """What the words ask for: targets, presets or parts of their names; nothing: everything."""
+    wanted: set[str] = set()
+    shown: dict[str, Shown] = {}
+    for word in words or [*BY_NAME, *BY_TARGET]:
+        target = BY_TARGET.get(word)
+        if target is None:
+            wanted |= _presets_like(word)
+        elif not target.one_seed and target.networks:
+            wanted |= set(target.networks)
+        else:
+            preset = named(network or target.networks[0]) if target.networks else None
+            shown[word] = Shown(word, preset, 0 if preset is None else (seeds or preset.seeds)[0])
+    chosen = tuple((preset, tuple(seeds or preset.seeds)) for preset in ALL if preset.name in wanted)
+    return Plan(chosen, tuple(shown.values()))
+
+
+def _presets_like(word: str) -> set[str]:
+    if found := {name for name in BY_NAME if word in name}:
+        return found
+    raise UsageError(
+        f"Reproducing: no network, table or figure is called like {word!r}. There are: "
+        f"{', '.join([*BY_NAME, *BY_TARGET])}."
+    )
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where trainings live, where records go, where data sets lie, and at which scale."""
+
+    work: Path
+    results: Path
+    root: str | None
+    scale: Scale
+
+    def record(self, preset: Preset, seed: int) -> Path:
+        return self.results / f"{label(preset, seed, self.scale)}.json"
+
+    def place(self, preset: Preset, seed: int) -> Place:
+        return place_of(preset, seed, self.work, self.scale)
+
+
+def state(preset: Preset, seed: int, at: Folders) -> str:
+    """How far the trainings of a network are, in words."""
+    place = at.place(preset, seed)
+    for part, words in ((place.ril, TRAINED), (place.rnl, "stage 2 open"), (place.relu, "ReLU network trained")):
+        if part.exists():
+            return words
+    if not place.relu.parent.is_dir():
+        return "not begun"
+    metrics = place.relu.with_name(METRICS)
+    done = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
+    return f"epoch {done + 1} of {at.scale.of(preset).relu.epochs}"
+
+
+def listing(words: Sequence[str], wanted: Plan, at: Folders) -> Iterator[str]:
+    """What there is, for `--list`."""
+    yield "networks"
+    for preset, seeds in wanted.networks:
+        training = f"{preset.relu.epochs} + {preset.rnl.epochs} epochs, about {preset.hours:.1f} h, T = {preset.steps}"
+        yield f"  {preset.name:<25} {preset.where:<32} {training}{'; ' + preset.note if preset.note else ''}"
+        if theirs := TABLE_1.get((preset.data, preset.model)):
+            best, loss = theirs["snn_accuracy"], theirs["conversion_loss"]
+            yield f"  {'':<25} the paper, table 1: {100 * best:.2f} %, conversion loss {100 * loss:+.2f}"
+        for seed in seeds:
+            yield f"  {'':<25} seed {seed}: {state(preset, seed, at)}"
+    yield "tables and figures"
+    for target in TARGETS:
+        if not words or target.name in words:
+            needs = f"needs {', '.join(target.networks)}" if target.networks else "needs no network"
+            yield f"  {target.name:<10} {target.shows}; {needs}"
+
+
+def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callable[[str], None]) -> None:
+    """Train, resume, evaluate what is missing, and write records, page and figures. `draw` makes pictures of a figure's
+    JSON."""
+    for line in announcement(wanted, at):
+        say(line)
+    for preset, seeds in wanted.networks:
+        for seed in seeds:
+            reproduce(preset, seed, at.work, at.results, at.scale, at.root, say)
+            say(f"{write_page(at.results)} is up to date")
+    for shown in wanted.shown:
+        source = None if shown.preset is None else _source(shown.name, shown.preset, shown.seed, at, say)
+        if shown.name in PICTURES:
+            for picture in draw(make_figure(shown.name, stem(shown, at.scale), source, at.results / FIGURES)):
+                say(f"{picture}")
+    say(f"{write_page(at.results)} is up to date")
+
+
+def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[str], None]) -> Source:
+    """The network that is shown: from its record where that is enough, reproduced where it is not."""
+    if _recorded(name, preset, seed, at):
+        record = records.read(at.record(preset, seed))
+    else:
+        record = reproduce(preset, seed, at.work, at.results, at.scale, at.root, say)
+    return Source(at.scale.of(preset), seed, at.place(preset, seed), record, at.scale, at.root)
+
+
+def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
+    """Only figure 4 runs the network itself; the others are read off its record."""
+    return at.record(preset, seed).exists() and (name != "fig4" or at.place(preset, seed).relu.exists())
+
+
+def stem(shown: Shown, scale: Scale) -> str:
+    """The plain name for the paper's own network, and a longer one for any other."""
+    preset = shown.preset
+    if preset is None or (preset.name == VGG and shown.seed == preset.seeds[0] and scale.full):
+        return shown.name
+    return f"{shown.name}-{label(preset, shown.seed, scale)}"
+
+
+def announcement(wanted: Plan, at: Folders) -> Iterator[str]:
+    """What has to be trained and how long that may take: hours must not come as a surprise."""
+    needed = {(preset.name, seed): "" for preset, seeds in wanted.networks for seed in seeds}
+    for shown in wanted.shown:
+        if shown.preset is not None and not _recorded(shown.name, shown.preset, shown.seed, at):
+            needed.setdefault((shown.preset.name, shown.seed), f"{shown.name} needs it; ")
+    total = 0.0
+    for (name, seed), why in needed.items():
+        found = state(BY_NAME[name], seed, at)
+        if found == TRAINED:
+            continue
+        hours = BY_NAME[name].hours if at.scale.full else 0.0
+        total += hours
+        cost = f"; its training takes about {hours:.1f} h on two free cores" if hours else ""
+        yield f"to train: {name}, seed {seed} ({why}{found}{cost})"
+    if total > 1:
+        yield f"about {total:.0f} h in all if none had begun; stop at any time, the same command goes on"

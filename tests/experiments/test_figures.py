@@ -1,0 +1,120 @@
+"""The data of the paper's figures: what the equations say of them, and what the records say."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ratenorm import records
+from ratenorm.errors import FileFormatError
+from ratenorm.experiments.figures import PICTURES, Source, make_figure, read_figure
+from ratenorm.experiments.presets import BY_NAME
+from ratenorm.experiments.reproduce import Scale, place_of
+from ratenorm.experiments.results_tables import race
+from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
+
+TOY: dict[str, Any] = {"sizes": [12, 16, 16, 3], "samplings": 4, "steps": 100, "seed": 6}
+
+
+@pytest.fixture
+def source(tiny_results: Path, tiny: Scale) -> Source:
+    preset = tiny.of(BY_NAME["cnn7-mnist"])
+    record = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+    return Source(preset, 0, place_of(preset, 0, tiny_results / "work", tiny), record, tiny, None)
+
+
+def made(name: str, source: Source | None, folder: Path) -> dict[str, Any]:
+    return read_figure(make_figure(name, name, source, folder))
+
+
+def test_the_response_is_a_clipped_line_and_neurons_follow_it_from_below() -> None:
+    found = rate_norm_response([1.0, 0.5], running_max=2.0, points=141, steps=64)
+    for curve in found["curves"]:
+        assert curve["threshold"] == curve["p"] * 2.0
+        for x, rate in zip(found["x"], curve["rate"], strict=True):
+            assert rate == pytest.approx(min(1.0, max(0.0, x / curve["threshold"])), abs=1e-6)
+        for x, rate in zip(found["spiking_x"], curve["spiking_rate"], strict=True):
+            exact = min(1.0, max(0.0, x / curve["threshold"]))
+            assert exact - 1 / 64 - 1e-5 <= rate <= exact + 1e-5  # Lemma 1: the floor of a spike count
+
+
+def test_toy_rates_come_to_where_they_should() -> None:
+    found = toy_firing_rates(**TOY)
+    analog = torch.tensor(found["analog"])
+    assert ((analog > 0.05) & (analog < 0.95)).all()  # neither silent nor saturated: there is something to see
+    for coding, near in (("constant", 0.05), ("poisson", 0.2)):
+        rates = torch.tensor(found[coding])  # [sampling, neuron, T]
+        assert rates.shape == (4, 3, 100)
+        assert ((rates * torch.arange(1, 101)).sub((rates * torch.arange(1, 101)).round()).abs() < 1e-4).all()
+        assert (rates[..., -1] - analog).abs().max() < near
+        assert (rates[0] != rates[1]).any()  # samplings start differently
+    assert found == toy_firing_rates(**TOY)
+
+
+def test_a_figure_says_where_it_comes_from(tmp_path: Path, source: Source, small_mnist: None) -> None:
+    for name in PICTURES:
+        figure = made(name, source if name not in ("fig2", "fig3") else None, tmp_path)
+        assert {"config", "seed", "versions", "hardware", "seconds", "caption", "data", "paper"} <= set(figure)
+        assert len(figure["pictures"]) == len(PICTURES[name])
+        assert figure["seconds"] >= 0
+        if name not in ("fig2", "fig3"):
+            assert figure["scale"] == source.record["scale"]
+            assert figure["config"]["record"] == "cnn7-mnist-s0-short.json"
+
+
+def test_figure_4_scales_the_thresholds_and_with_them_omega(tmp_path: Path, source: Source, small_mnist: None) -> None:
+    figure = made("fig4", source, tmp_path)
+    full, scaled = figure["data"]["runs"]
+    for a, b in zip(full["layers"], scaled["layers"], strict=True):
+        assert b["threshold"] == pytest.approx(0.8 * a["threshold"], rel=1e-5)
+        assert b["omega"] <= a["omega"] * (1 + 1e-6)
+        assert len(a["k"]) == figure["config"]["steps"] == 8
+
+
+def test_figure_6_holds_the_runs_of_the_record(tmp_path: Path, source: Source) -> None:
+    figure = made("fig6", source, tmp_path)
+    by_name = {run["name"]: run for run in source.record["runs"]}
+    for run in figure["data"]["runs"]:
+        original = by_name[run["name"]]
+        assert run["accuracy"] == original["accuracy"]
+        assert [layer["k"] for layer in run["layers"]] == [layer["k"] for layer in original["layers"]]
+        relu = run["name"] not in ("RNL", "RNL + RIL")
+        ann = source.record["config"]["relu_ann"] if relu else source.record["ann"]["accuracy"]
+        assert run["ann"]["accuracy"] == pytest.approx(ann, rel=1e-6)
+    assert len(figure["config"]["layers"]) == 3  # CNN-7 has no four
+
+
+def test_figure_7_is_the_headline_at_every_accuracy(tmp_path: Path, source: Source) -> None:
+    for run in source.record["runs"]:  # curves that climb, so that there is something to compare
+        slow = 2 if run["name"] == "Max Norm" else 1
+        run["accuracy"] = [min(1.0, t / (4 * slow)) for t in range(1, 9)]
+        run["spikes"] = [3.0 / slow] * 8
+    figure = made("fig7", source, tmp_path)
+    ratio = figure["data"]["ratio"]
+    assert ratio["accuracy"] == [i / 200 for i in range(26, 200)]  # up to 1/8 Max Norm is there by chance, at step 1
+    for level, speed, energy in zip(*(ratio[k] for k in ("accuracy", "log10_speed_up", "log10_energy")), strict=True):
+        found = race(source.record, level)
+        assert found is not None
+        assert found.ours is not None
+        assert found.theirs is not None
+        assert speed == pytest.approx(math.log10(found.theirs / found.ours), abs=1e-6)
+        assert energy == pytest.approx(math.log10(found.our_spikes / found.their_spikes), abs=1e-6)
+    assert figure["paper"]["energy_ratio"] == 0.265
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "ratenorm-figure", "version": 9}', "[" * 9999])
+def test_what_is_no_figure_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "fig9.json"
+    path.write_text(content)
+    with pytest.raises(FileFormatError, match=r"fig9\.json"):
+        read_figure(path)
+
+
+def test_the_same_figure_has_the_same_curves(tmp_path: Path, source: Source, small_mnist: None) -> None:
+    first, second = (made("fig4", source, tmp_path / place) for place in ("a", "b"))
+    assert json.dumps(first["data"]) == json.dumps(second["data"])

@@ -1,0 +1,134 @@
+"""Tables and figures by name: what a name asks for, what it says it needs, and that nothing is trained unasked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratenorm import records
+from ratenorm.cli.main import main
+from ratenorm.errors import UsageError
+from ratenorm.experiments.paper import TABLE_1
+from ratenorm.experiments.presets import ALL, BY_NAME
+from ratenorm.experiments.reproduce import Scale
+from ratenorm.experiments.targets import BY_TARGET, TARGETS, Folders, announcement, plan, state, stem
+
+CNN7 = BY_NAME["cnn7-mnist"]
+
+
+def names(words: list[str], **more: Any) -> dict[str, tuple[int, ...]]:
+    return {preset.name: seeds for preset, seeds in plan(words, **more).networks}
+
+
+def test_a_table_asks_for_its_networks_with_all_seeds() -> None:
+    assert set(names(["table1"])) == {p.name for p in ALL if (p.data, p.model) in TABLE_1}
+    assert names(["table1"])["cnn7-mnist"] == (0, 1, 2)
+    assert set(names(["table2"])) == {"vgg16-cifar10", "preact_resnet18-cifar10"}
+    assert names(["table1"], seeds=(5,))["vgg16-cifar10"] == (5,)
+
+
+def test_a_figure_shows_one_network_and_asks_for_no_other() -> None:
+    wanted = plan(["fig2", "fig4", "headline"])
+    assert wanted.networks == ()
+    assert [(s.name, s.preset.name if s.preset else None) for s in wanted.shown] == [
+        ("fig2", None), ("fig4", "vgg16-cifar10"), ("headline", "vgg16-cifar10")
+    ]  # fmt: skip
+    other = plan(["fig6"], network="cnn7-mnist", seeds=(2, 1)).shown[0]
+    assert (other.preset, other.seed) == (CNN7, 2)
+
+
+def test_parts_of_names_and_nothing_at_all() -> None:
+    assert set(names(["mnist"])) == {"cnn7-mnist", "alexnet-mnist"}
+    everything = plan([])
+    assert [preset for preset, _ in everything.networks] == list(ALL)
+    assert {s.name for s in everything.shown} == {t.name for t in TARGETS} - {"table1", "table2"}
+
+
+def test_a_typo_is_answered_with_all_names() -> None:
+    with pytest.raises(UsageError, match=r"'fig5'.*cnn7-mnist.*table1.*fig7"):
+        plan(["fig5"])
+    with pytest.raises(UsageError, match="No preset is called 'vgg'"):
+        plan(["fig4"], network="vgg")
+
+
+def test_what_has_to_be_trained_is_said_with_its_hours(tmp_path: Path) -> None:
+    at = Folders(tmp_path, tmp_path / "results", None, Scale())
+    (line, *_), vgg = list(announcement(plan(["fig4"]), at)), BY_NAME["vgg16-cifar10"]
+    assert line.startswith("to train: vgg16-cifar10, seed 0 (fig4 needs it; not begun")
+    assert f"about {vgg.hours:.1f} h" in line
+    assert 4 < vgg.hours < 8
+    assert list(announcement(plan(["fig2", "fig3"]), at)) == []
+
+
+def test_the_state_of_a_training_in_words(tmp_path: Path) -> None:
+    at = Folders(tmp_path, tmp_path / "results", None, Scale())
+    place = at.place(CNN7, 0)
+    assert state(CNN7, 0, at) == "not begun"
+    place.relu.parent.mkdir(parents=True)
+    assert state(CNN7, 0, at) == "epoch 1 of 12"
+    (place.relu.parent / "metrics.jsonl").write_text("{}\n{}\n")
+    assert state(CNN7, 0, at) == "epoch 3 of 12"
+    for part, words in ((place.relu, "ReLU network trained"), (place.rnl, "stage 2 open"), (place.ril, "trained")):
+        part.parent.mkdir(exist_ok=True)
+        part.touch()
+        assert state(CNN7, 0, at) == words
+
+
+def test_only_the_papers_own_network_has_the_plain_name() -> None:
+    assert stem(plan(["fig4"]).shown[0], Scale()) == "fig4"
+    assert stem(plan(["fig2"]).shown[0], Scale(epochs=1)) == "fig2"
+    assert stem(plan(["fig4"]).shown[0], Scale(epochs=1)) == "fig4-vgg16-cifar10-s0-short"
+    assert stem(plan(["fig4"], network="cnn7-mnist").shown[0], Scale()) == "fig4-cnn7-mnist-s0"
+
+
+def test_the_command_makes_figures_of_a_network_at_hand(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise AssertionError("trained")
+
+    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    monkeypatch.setattr("ratenorm.experiments.training.train_accuracy", forbidden)
+    record = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+    records.write(tmp_path / "cnn7-mnist-s0-short.json", record)
+    words = ["--network", "cnn7-mnist", "--short", "--work", str(tiny_results / "work"), "--results", str(tmp_path)]
+    assert main(["reproduce", "fig2", "fig3", "fig4", "fig6", "fig7", "headline", *words]) == 0
+    said = capsys.readouterr().out
+    figures = sorted((tmp_path / "figures").glob("*.json"))
+    assert len(figures) == 5
+    page = (tmp_path / "README.md").read_text()
+    for path in figures:
+        content = json.loads(path.read_text())
+        assert content["caption"] in page
+        for picture in content["pictures"]:
+            assert (tmp_path / "figures" / picture).read_text().startswith("<?xml")
+            assert picture in said
+            assert f"(figures/{picture})" in page
+
+
+def test_figures_are_read_off_a_record_without_its_network(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone has the records but not the trainings: only figure 4 runs the network itself."""
+    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    at = Folders(tmp_path / "nothing", tiny_results / "results", None, tiny)
+    assert list(announcement(plan(["fig6", "fig7", "headline"], "cnn7-mnist"), at)) == []
+    (line,) = announcement(plan(["fig4"], "cnn7-mnist"), at)
+    assert "fig4 needs it" in line
+
+
+def test_the_list_shows_networks_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", "--work", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in [*BY_NAME, *BY_TARGET])
+    assert "seed 2: not begun" in text
+    assert "the paper, table 1: 92.86 %, conversion loss -0.04" in text
+    assert main(["reproduce", "table2", "--list", "--work", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "cnn7" not in text
+    assert "fig4" not in text
+    assert "table2" in text
