@@ -20,6 +20,7 @@ LONGEST = 330
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "_version": set(),
+    "_starting": set(),
     "core": set(),
     "models": {"core"},
     "data": {"core"},

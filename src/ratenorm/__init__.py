@@ -3,6 +3,7 @@
 model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult --> record --> report
 """
 
+from ratenorm import _starting as _starting  # isort: skip  (before all that takes long)
 from ratenorm import data, models, zoo
 from ratenorm._version import __version__
 from ratenorm.convert.convert import Conversion, convert, normalise_weights

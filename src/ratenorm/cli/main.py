@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Protocol
 
+from ratenorm._starting import loaded
 from ratenorm._version import __version__
 from ratenorm.errors import RatenormError
 
@@ -64,8 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ratenorm {__version__}")
         return 0
     try:
+        command = parse(arguments)
+        loaded()
         with _terminating():
-            parse(arguments).run()
+            command.run()
     except SystemExit as stop:  # --help, or a typo that the parser has explained
         return int(stop.code or 0)
     except RatenormError as error:
