@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from ratenorm import records
 from ratenorm.cli.main import main
+from ratenorm.convert.calibration import Calibration
+from ratenorm.data import ImageSet
+from ratenorm.engines.evaluate import Evaluation
 from ratenorm.errors import FileFormatError
 from ratenorm.experiments import presets
+from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.paper import TABLE_1, TABLE_2, TABLE_2_STEPS, numbers_for
 from ratenorm.experiments.presets import BASELINES, BY_NAME
-from ratenorm.experiments.reproduce import SHORT, Scale, reproduce
+from ratenorm.experiments.reproduce import SHORT, Scale, place_of, reproduce
 from ratenorm.experiments.results_page import write_page
+from ratenorm.experiments.spiking_runs import Job, jobs, simulate_all
+from ratenorm.export.network import load_network
+from ratenorm.runs import RunFolder
 
 
 def test_every_network_of_the_papers_table_1_has_a_preset() -> None:
@@ -55,7 +65,8 @@ def test_what_is_done_is_not_done_again(
         raise AssertionError("simulated or trained again")
 
     before = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
-    monkeypatch.setattr("ratenorm.experiments.reproduce.watched_evaluation", forbidden)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", forbidden)
+    monkeypatch.setattr("ratenorm.experiments.choosing.watched_evaluation", forbidden)
     monkeypatch.setattr("ratenorm.experiments.training.train_accuracy", forbidden)
     again = reproduce(
         BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny_results / "again", tiny, None, lambda text: None
@@ -92,3 +103,72 @@ def test_a_record_says_how_lambda_was_chosen(tiny_results: Path, tmp_path: Path)
     choice["chosen"] = len(choice["tried"])
     with pytest.raises(FileFormatError, match=r"choice\.chosen"):
         records.write(tmp_path / "record.json", record)
+
+
+def test_the_runs_that_matter_come_first_and_go_on_to_the_end() -> None:
+    found = jobs(512)
+    assert {job.name for job in found[:5]} == {"RNL + RIL", "RNL", "Max Norm", "Robust Norm", "RMP"}
+    assert len({job.name for job in found}) == len(found) == 4 + 2 * len(BASELINES)
+    for job in found:
+        in_a_table = job.name.removesuffix(", our weights") in ("RNL + RIL", "RNL", "Max Norm", "Robust Norm", "RMP")
+        assert job.steps == (512 if in_a_table else 256)
+        assert job.network == ("relu" if job.name in BASELINES.values() else "ril" if "RIL" in job.name else "rnl")
+    assert all(job.steps == 64 for job in jobs(64))
+
+
+def test_a_stopped_evaluation_leaves_a_record_that_says_so_and_goes_on(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_mnist: None
+) -> None:
+    shutil.copytree(tiny_results / "work", tmp_path / "work", ignore=shutil.ignore_patterns("spiking"))
+    simulated: list[str] = []
+
+    def counted(name: str, *args: Any, **kwargs: Any) -> Evaluation:
+        if len(simulated) == 3:
+            raise KeyboardInterrupt
+        simulated.append(name)
+        return watched_evaluation(name, *args, **kwargs)
+
+    words = (BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tmp_path, tiny, None, lambda text: None)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", counted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(*words)
+    partial = records.read(tmp_path / "cnn7-mnist-s0-short.json")
+    assert [run["name"] for run in partial["runs"]] == simulated
+    assert partial["scale"].startswith("unfinished: 3 of 18 runs; reduced")
+    assert "unfinished" in write_page(tmp_path).read_text()
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", watched_evaluation)
+    reproduce(*words)
+    whole = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+    again = records.read(tmp_path / "cnn7-mnist-s0-short.json")
+    assert again["scale"] == whole["scale"]
+    assert [run["accuracy"] for run in again["runs"]] == [run["accuracy"] for run in whole["runs"]]
+
+
+def test_equal_spiking_networks_are_simulated_once(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: dict[str, ImageSet]
+) -> None:
+    place = place_of(BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny)
+    model, spec = load_network(place.ril)
+    same, other = (
+        (Job("a", "ril", "trained", 0.0, 4), Job("b", "ril", "trained", 0.0, 4)),
+        Job("c", "ril", "max", 0.0, 4),
+    )
+    simulated: list[str] = []
+
+    def counted(name: str, *args: Any, **kwargs: Any) -> Evaluation:
+        simulated.append(name)
+        return watched_evaluation(name, *args, **kwargs)
+
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.jobs", lambda steps: [*same, other])
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", counted)
+    kept: list[list[dict[str, Any]]] = []
+    images = torch.rand(8, *spec.input_shape)
+    test = digits["test"].subset(range(10))
+    with RunFolder(tmp_path) as folder:
+        folder.configure({})
+        words = (spec, test, Calibration(images), 4, folder, lambda runs, todo: kept.append(list(runs)))
+        simulate_all({"ril": model}, *words)
+    assert simulated == ["a", "c"]
+    first, second, third = kept[-1]
+    assert {**first, "name": "b"} == second
+    assert third["method"] != second["method"]

@@ -27,8 +27,9 @@ from ratenorm.experiments.paper import HEADLINE, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import Preset
 from ratenorm.experiments.record import run_entry
 from ratenorm.experiments.remember import remembered
-from ratenorm.experiments.reproduce import K_IMAGES, Place, Scale
+from ratenorm.experiments.reproduce import Place, Scale
 from ratenorm.experiments.results_tables import ann_of, race
+from ratenorm.experiments.spiking_runs import K_IMAGES
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
 from ratenorm.experiments.training import DataConfig
 from ratenorm.export.network import load_network

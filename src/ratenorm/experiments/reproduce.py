@@ -5,11 +5,11 @@ and seed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,14 @@ from torch import nn
 
 from ratenorm import records
 from ratenorm.convert.calibration import Calibration
-from ratenorm.convert.convert import convert_graph
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
-from ratenorm.convert.thresholds import Trained, parse
-from ratenorm.data import ImageSet
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.choosing import Rule, choose_stage2
-from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.paper import numbers_for
-from ratenorm.experiments.presets import BASELINES, OUR_WEIGHTS, Preset
-from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
-from ratenorm.experiments.remember import remembered
+from ratenorm.experiments.presets import Preset
+from ratenorm.experiments.record import ann_entry, make_record, scale_of
+from ratenorm.experiments.spiking_runs import Which, simulate_all
 from ratenorm.experiments.training import (
     STAGE1_FILE,
     STAGE2_FILE,
@@ -39,11 +35,11 @@ from ratenorm.experiments.training import (
     test_accuracy,
     train_network,
 )
-from ratenorm.export.network import NetworkSpec, load_network
-from ratenorm.runs import METRICS, RunFolder, go_on
+from ratenorm.export.network import load_network
+from ratenorm.runs import CONFIG, METRICS, RunFolder, go_on
 
 CALIBRATION = 1000
-K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at every step
+UNFINISHED = "unfinished"  # how the scale of a record begins that has not all its runs yet
 
 
 @dataclass(frozen=True)
@@ -129,13 +125,22 @@ def reproduce(
     place = place_of(preset, seed, work, scale)
     say(f"{preset.name}, seed {seed}: {scale}; work in {place.path}")
     choice = train_all(preset, seed, place, scale, root, say)
+    found: dict[str, Any] = {"choice": choice, "paper": numbers_for(preset.data, preset.model) or None}
+    trained = {part: trained_seconds(place.path / part) for part in ("relu", "rnl")}
+    path, record = results / f"{label(preset, seed, scale)}.json", {}
+
+    def keep(head: dict[str, Any], runs: list[dict[str, Any]], todo: int) -> None:
+        """What is done can be looked at already; it says that it is not all."""
+        unfinished = (
+            {} if len(runs) == todo else {"scale": f"{UNFINISHED}: {len(runs)} of {todo} runs; {head['scale']}"}
+        )
+        record.update(make_record(**{**head, **unfinished}, runs=runs, seconds=time.monotonic() - began, **found))
+        record["config"]["training_seconds"] = trained
+        records.write(path, record)
+
     with go_on(place.path / "spiking") as folder:
-        networks = {file.parent.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (place.relu, place.ril)}
-        folder.configure({"networks": networks, "steps": preset.steps, "seed": seed, "scale": str(scale)})
-        record = _evaluate(preset, seed, place, folder, scale, root)
-    record |= {"choice": choice, "seconds": time.monotonic() - began}
-    record["config"]["training_seconds"] = {part: trained_seconds(place.path / part) for part in ("relu", "rnl")}
-    records.write(results / f"{label(preset, seed, scale)}.json", record)
+        folder.configure({"preset": preset.name, "seed": seed, "scale": str(scale)})
+        _simulate(preset, seed, place, folder, scale, root, keep)
     return record
 
 
@@ -168,61 +173,48 @@ def _training(preset: Preset, seed: int, scale: Scale, root: str | None, start: 
 
 def _train(config: TrainConfig, path: Path) -> None:
     with go_on(path) as folder:
-        folder.configure(config.to_json())
+        folder.configure(config.to_json() | {"from_relu": _as_begun(path, config.from_relu)})
         train_network(config, folder)
 
 
-def _evaluate(
-    preset: Preset, seed: int, place: Place, folder: RunFolder, scale: Scale, root: str | None
-) -> dict[str, Any]:
+def _as_begun(path: Path, start: str | None) -> str | None:
+    """The network to start from by the path it had when the training began: the folders may have been moved since."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        known = json.loads((path / CONFIG).read_text(encoding="utf-8"))["from_relu"]
+        if start is not None and Path(known).parts[-2:] == Path(start).parts[-2:]:
+            return str(known)
+    return start
+
+
+def _simulate(
+    preset: Preset,
+    seed: int,
+    place: Place,
+    folder: RunFolder,
+    scale: Scale,
+    root: str | None,
+    keep: Callable[[dict[str, Any], list[dict[str, Any]], int], None],
+) -> None:
+    data = DataConfig(preset.data, root)
     relu, spec = load_network(place.relu)
     ours, _ = load_network(place.ril)
     stage1 = at_p_one(place.ril)
-    available = DataConfig(preset.data, root).test()
+    available = data.test()
     test = available if scale.test_images is None else available.subset(range(scale.test_images))
-    images = Calibration(calibration_images(DataConfig(preset.data, root), spec, scale.calibration, seed))
-    jobs: list[tuple[str, nn.Module, str, float]] = []
-    for v0, start in ((0.0, ""), (0.5, ", v(0) = θ/2")):
-        jobs += [(f"RNL{start}", stage1, "trained", v0), (f"RNL + RIL{start}", ours, "trained", v0)]
-    jobs += [(name, relu, method, 0.0) for method, name in BASELINES.items()]
-    jobs += [(f"{name}{OUR_WEIGHTS}", stage1, method, 0.0) for method, name in BASELINES.items()]
-    runs = [_run(job, preset, spec, test, images, folder) for job in jobs]
+    images = Calibration(calibration_images(data, spec, scale.calibration, seed))
     graph, _ = lower(stage1, torch.zeros(1, *spec.input_shape))
     accuracies = {"relu_ann": test_accuracy(relu, spec, test), "rnl_ann": test_accuracy(stage1, spec, test)}
-    return make_record(
-        "reproduce",
-        f"{preset.model} on {preset.data}, seed {seed} ({preset.where})",
-        {"preset": preset.to_json(), **accuracies},
-        seed=seed,
-        seconds=0.0,
-        data={"name": test.name, "split": "test", "images": len(test), "classes": list(test.classes)},
-        ann=ann_entry(preset.model, fold(graph), accuracies["rnl_ann"], None),
-        runs=runs,
-        scale=str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
-        paper=numbers_for(preset.data, preset.model) or None,
-    )
-
-
-def _run(
-    job: tuple[str, nn.Module, str, float],
-    preset: Preset,
-    spec: NetworkSpec,
-    test: ImageSet,
-    images: Calibration,
-    folder: RunFolder,
-) -> dict[str, Any]:
-    name, model, text, v0 = job
-
-    def work() -> dict[str, Any]:
-        method = Trained() if text == "trained" else parse(text)
-        graph, report = lower(model, torch.zeros(1, *spec.input_shape))
-        net = convert_graph(fold(graph), method, images, v0, report).net
-        result = watched_evaluation(
-            name, net, test, spec, preset.steps, "auto", fit_images=200, batch_size=100, folder=folder
-        )
-        return run_entry(name, preset.model, net, method, v0, result)
-
-    return remembered(folder, name, work)
+    head = {
+        "kind": "reproduce",
+        "title": f"{preset.model} on {preset.data}, seed {seed} ({preset.where})",
+        "config": {"preset": preset.to_json(), **accuracies},
+        "seed": seed,
+        "data": {"name": test.name, "split": "test", "images": len(test), "classes": list(test.classes)},
+        "ann": ann_entry(preset.model, fold(graph), accuracies["rnl_ann"], None),
+        "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
+    }
+    networks: dict[Which, nn.Module] = {"relu": relu, "rnl": stage1, "ril": ours}
+    simulate_all(networks, spec, test, images, preset.steps, folder, partial(keep, head))
 
 
 def trained_seconds(folder: Path) -> float:

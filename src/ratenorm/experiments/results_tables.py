@@ -39,7 +39,8 @@ class Group:
 
     @property
     def steps(self) -> int:
-        return int(min(run["steps"] for r in self.records for run in r["runs"]))
+        """Of the longest runs."""
+        return int(max(run["steps"] for r in self.records for run in r["runs"]))
 
     def runs(self, name: str) -> list[Run]:
         """The runs of that name, one for each seed; none where a seed lacks it."""
@@ -92,7 +93,7 @@ def table_1(groups: Sequence[Group]) -> list[str]:
         anns, best = group.anns("RNL"), [max(run["accuracy"]) for run in runs]
         theirs = TABLE_1.get((group.data, group.network), {})
         paper = theirs.get("snn_accuracy")
-        last = min(JUDGED_AT, group.steps)
+        last = min(JUDGED_AT, *(run["steps"] for run in runs))
         at_end = percent([ann - run["accuracy"][last - 1] for ann, run in zip(anns, runs, strict=True)], "+")
         cells = [
             group.who,
@@ -160,7 +161,8 @@ def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
     for name in names:
         if not (runs := group.runs(name)):
             continue
-        cells = [percent([run["accuracy"][t - 1] for run in runs]) for t in steps]
+        last = min(run["steps"] for run in runs)
+        cells = [percent([run["accuracy"][t - 1] for run in runs]) if t <= last else "-" for t in steps]
         best = percent([max(run["accuracy"]) for run in runs])
         pairs = zip(group.anns(name), runs, strict=True)
         arrived = _mean([steps_to(run["accuracy"], ann - NEAR) for ann, run in pairs])
@@ -175,11 +177,12 @@ def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
 
 def _losses(group: Group) -> list[str]:
     """What RNL + RIL loses against its own ANN at each T, beside the paper's."""
-    name, steps = "RNL + RIL", [t for t in TABLE_2_STEPS if t <= group.steps]
+    name = "RNL + RIL"
     theirs, table_1_row = TABLE_2.get((group.network, name)), TABLE_1.get((group.data, group.network))
     runs = group.runs(name)
     if not runs or theirs is None or table_1_row is None:
         return []
+    steps = [t for t in TABLE_2_STEPS if all(t <= run["steps"] for run in runs)]
     anns = group.anns(name)
     their_ann = table_1_row["snn_accuracy"] + table_1_row["conversion_loss"]
     at = dict(zip(TABLE_2_STEPS, theirs, strict=True))

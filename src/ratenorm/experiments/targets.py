@@ -15,7 +15,7 @@ from ratenorm.errors import UsageError
 from ratenorm.experiments.figures import PICTURES, Source, make_figure
 from ratenorm.experiments.paper import TABLE_1, TABLE_2
 from ratenorm.experiments.presets import ALL, BY_NAME, Preset, named
-from ratenorm.experiments.reproduce import Place, Scale, label, place_of, reproduce
+from ratenorm.experiments.reproduce import UNFINISHED, Place, Scale, label, place_of, reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.runs import METRICS
 
@@ -168,8 +168,11 @@ def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[st
 
 
 def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
-    """Only figure 4 runs the network itself; the others are read off its record."""
-    return at.record(preset, seed).exists() and (name != "fig4" or at.place(preset, seed).relu.exists())
+    """Only figure 4 runs the network itself; the others are read off its record, where that is finished."""
+    path = at.record(preset, seed)
+    if not path.exists() or (name == "fig4" and not at.place(preset, seed).relu.exists()):
+        return False
+    return not str(records.read(path)["scale"]).startswith(UNFINISHED)
 
 
 def stem(shown: Shown, scale: Scale) -> str:

@@ -1,0 +1,104 @@
+"""What is simulated of a reproduced network: ours, and every method the paper compares with, on both its networks.
+
+The runs that the tables and the headline rest on come first and go on to the last step; the others stop at T = 256. Two
+methods that end in the same spiking network, weight for weight, are simulated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.convert import convert_graph
+from ratenorm.convert.fold import fold
+from ratenorm.convert.lower import lower
+from ratenorm.convert.thresholds import Trained, parse
+from ratenorm.data import ImageSet
+from ratenorm.experiments import fingerprint
+from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.presets import BASELINES, OUR_WEIGHTS
+from ratenorm.experiments.record import run_entry
+from ratenorm.experiments.remember import remembered
+from ratenorm.export.network import NetworkSpec
+from ratenorm.files import to_json
+from ratenorm.runs import RunFolder
+
+IN_TABLE_2 = ("Max Norm", "Robust Norm", "RMP")
+SIDE_STEPS = 256  # of the runs that are in no table of the paper
+K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at every step
+BATCH = 100
+
+Which = Literal["relu", "rnl", "ril"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a method on one of the networks."""
+
+    name: str
+    network: Which
+    method: str  # as on the command line
+    v0: float
+    steps: int
+
+
+def jobs(steps: int) -> list[Job]:
+    """In the order in which they matter."""
+    side = min(steps, SIDE_STEPS)
+    methods = {name: method for method, name in BASELINES.items()}
+    ours = [Job("RNL + RIL", "ril", "trained", 0.0, steps), Job("RNL", "rnl", "trained", 0.0, steps)]
+    half = [
+        Job("RNL + RIL, v(0) = θ/2", "ril", "trained", 0.5, side),
+        Job("RNL, v(0) = θ/2", "rnl", "trained", 0.5, side),
+    ]
+    first = [Job(name, "relu", methods[name], 0.0, steps) for name in IN_TABLE_2]
+    second = [Job(f"{name}{OUR_WEIGHTS}", "rnl", methods[name], 0.0, steps) for name in IN_TABLE_2]
+    rest = [name for name in methods if name not in IN_TABLE_2]
+    others = [Job(name, "relu", methods[name], 0.0, side) for name in rest]
+    others += [Job(f"{name}{OUR_WEIGHTS}", "rnl", methods[name], 0.0, side) for name in rest]
+    return [*ours, *first, *second, *half, *others]
+
+
+def simulate_all(
+    networks: dict[Which, nn.Module],
+    spec: NetworkSpec,
+    test: ImageSet,
+    images: Calibration,
+    steps: int,
+    folder: RunFolder,
+    keep: Callable[[list[dict[str, Any]], int], None],
+) -> None:
+    """Every job in turn; `keep` gets the runs so far and how many there will be. What was finished is not repeated."""
+    todo, runs = jobs(steps), []
+    for job in todo:
+        runs.append(_run(job, networks[job.network], spec, test, images, folder))
+        keep(runs, len(todo))
+
+
+def _run(
+    job: Job, model: nn.Module, spec: NetworkSpec, test: ImageSet, images: Calibration, folder: RunFolder
+) -> dict[str, Any]:
+    method = Trained() if job.method == "trained" else parse(job.method)
+    seen = {"images": [test.name, len(test)], "steps": job.steps}
+
+    def converted() -> dict[str, Any]:
+        graph, report = lower(model, torch.zeros(1, *spec.input_shape))
+        net = convert_graph(fold(graph), method, images, job.v0, report).net
+
+        def simulated() -> dict[str, Any]:
+            options: dict[str, Any] = {"fit_images": K_IMAGES, "batch_size": BATCH, "folder": folder}
+            result = watched_evaluation(job.name, net, test, spec, job.steps, "auto", **options)
+            return run_entry(job.name, spec.model, net, method, job.v0, result)
+
+        return remembered(folder, to_json({"net": fingerprint.of_graph(net), **seen}), simulated)
+
+    # Named by the weights as well, so that another choice of lambda is never answered with old figures.
+    weights = fingerprint.of_tensors(*(tensor for _, tensor in sorted(model.state_dict().items())))
+    found = remembered(folder, to_json({"job": vars(job), "weights": weights, **seen}), converted)
+    papers = [*method.papers, *(["bu2022"] if job.v0 == 0.5 else [])]
+    return {**found, "name": job.name, "method": method.to_json(), "papers": papers}
