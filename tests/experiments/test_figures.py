@@ -115,6 +115,11 @@ def test_what_is_no_figure_is_refused(content: str, tmp_path: Path) -> None:
         read_figure(path)
 
 
+def test_pictures_are_named_after_figure_and_network(tmp_path: Path, source: Source) -> None:
+    names = read_figure(make_figure("fig6", "fig6-cnn7-mnist-s0", source, tmp_path))["pictures"]
+    assert names == [f"fig6{letter}-cnn7-mnist-s0.svg" for letter in "abc"]
+
+
 def test_the_same_figure_has_the_same_curves(tmp_path: Path, source: Source, small_mnist: None) -> None:
     first, second = (made("fig4", source, tmp_path / place) for place in ("a", "b"))
     assert json.dumps(first["data"]) == json.dumps(second["data"])

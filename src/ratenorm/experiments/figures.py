@@ -89,7 +89,7 @@ def make_figure(name: str, stem: str, source: Source | None, folder: Path) -> Pa
         "hardware": hardware(),
         "seconds": time.monotonic() - began,
         "scale": "full" if source is None else source.record["scale"],
-        "pictures": [f"{stem}{end}.svg" for end in PICTURES[name]],
+        "pictures": [f"{name}{end}{stem.removeprefix(name)}.svg" for end in PICTURES[name]],
         "data": data,
         "paper": paper,
     }

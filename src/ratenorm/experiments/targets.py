@@ -86,6 +86,8 @@ def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] 
 
 
 def _presets_like(word: str) -> set[str]:
+    if word in BY_NAME:
+        return {word}  # and not vgg16-cifar100 with vgg16-cifar10
     if found := {name for name in BY_NAME if word in name}:
         return found
     raise UsageError(
@@ -125,7 +127,8 @@ def state(preset: Preset, seed: int, at: Folders) -> str:
 
 def listing(words: Sequence[str], wanted: Plan, at: Folders) -> Iterator[str]:
     """What there is, for `--list`."""
-    yield "networks"
+    if wanted.networks:
+        yield "networks"
     for preset, seeds in wanted.networks:
         training = f"{preset.relu.epochs} + {preset.rnl.epochs} epochs, about {preset.hours:.1f} h, T = {preset.steps}"
         yield f"  {preset.name:<25} {preset.where:<32} {training}{'; ' + preset.note if preset.note else ''}"
@@ -134,11 +137,12 @@ def listing(words: Sequence[str], wanted: Plan, at: Folders) -> Iterator[str]:
             yield f"  {'':<25} the paper, table 1: {100 * best:.2f} %, conversion loss {100 * loss:+.2f}"
         for seed in seeds:
             yield f"  {'':<25} seed {seed}: {state(preset, seed, at)}"
-    yield "tables and figures"
-    for target in TARGETS:
-        if not words or target.name in words:
-            needs = f"needs {', '.join(target.networks)}" if target.networks else "needs no network"
-            yield f"  {target.name:<10} {target.shows}; {needs}"
+    chosen = [target for target in TARGETS if not words or target.name in words]
+    if chosen:
+        yield "tables and figures"
+    for target in chosen:
+        needs = f"needs {', '.join(target.networks)}" if target.networks else "needs no network"
+        yield f"  {target.name:<10} {target.shows}; {needs}"
 
 
 def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callable[[str], None]) -> None:
