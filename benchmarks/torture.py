@@ -19,6 +19,7 @@ from typing import Any
 from ratenorm.engines.simulate import ENGINES, EngineName
 from ratenorm.experiments.environment import hardware, versions
 from ratenorm.files import write_atomic
+from torturing.commands import fire_at
 from torturing.disk import fill_the_disk
 from torturing.forged import forged
 from torturing.forks import child, one_thread, wait
@@ -33,12 +34,15 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=300, help="SIGKILLs during training")
     parser.add_argument("--interrupts", type=int, default=20, help="SIGINTs, and as many SIGTERMs")
+    parser.add_argument("--shots", type=int, default=20, help="signals of each kind at reproduce, and at a sweep")
     parser.add_argument("--mutants", type=int, default=20_000, help="mutated files for each reader")
     parser.add_argument("--forged", type=int, default=2_000, help="forged files with a valid checksum, of each kind")
     parser.add_argument("--positions", type=int, default=50, help="bytes after which the disk is full")
     parser.add_argument("--images", type=int, default=1_000_000, help="images through one evaluation")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", help="some of: kills interrupts mutants forged disk processes memory")
+    parser.add_argument(
+        "--only", nargs="*", help="some of: kills interrupts reproduce sweep mutants forged disk processes memory"
+    )
     parser.add_argument("--out", type=Path, default=Path("results/torture.json"))
     return parser.parse_args()
 
@@ -52,6 +56,8 @@ def trials(given: argparse.Namespace, folder: Path) -> dict[str, Callable[[], An
     return {
         "kills": lambda: kill_often(given.kills, place("kills"), random.Random(seed)),
         "interrupts": lambda: interrupt_often(given.interrupts, place("interrupts"), random.Random(seed)),
+        "reproduce": lambda: fire_at("reproduce", given.shots, place("reproduce"), random.Random(seed)),
+        "sweep": lambda: fire_at("sweep", given.shots, place("sweep"), random.Random(seed)),
         "disk": lambda: fill_the_disk(given.positions, place("disk"), random.Random(seed)),
         "mutants": lambda: fuzz(given.mutants, seed),
         "forged": lambda: forged(given.forged, seed),
@@ -84,6 +90,10 @@ def failures(found: dict[str, Any]) -> list[str]:
         want("kills", found["kills"], unreadable_checkpoints=0, different_results=0)
     if "interrupts" in found:
         want("interrupts", found["interrupts"], wrong_exit_codes=0, orphans=0, different_results=0)
+    for command in ("reproduce", "sweep"):
+        if command in found:
+            zero = {"wrong_exit_codes": 0, "orphans": 0, "different_results": 0, "strays_or_locks_left": 0}
+            want(command, found[command], **zero)
     if "disk" in found:
         count = found["disk"]["positions"]
         want("disk", found["disk"], old_checkpoint_intact=count, reported_as_our_error=count, temporary_files_left=0)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
         ["--only", "kills", "disk", "--kills", "10", "--positions", "8"],
         ["--only", "mutants", "--mutants", "80"],
         ["--only", "forged", "--forged", "120"],
+        ["--only", "reproduce", "sweep", "--shots", "1"],
     ],
     ids=lambda words: words[1],
 )
@@ -33,6 +34,9 @@ def test_short_torture(words: list[str], tmp_path: Path, environment: dict[str, 
     if "kills" in figures:
         assert figures["kills"]["kills"] == 10
         assert figures["disk"]["next_checkpoint_succeeds"]
+    for command in {"reproduce", "sweep"} & figures.keys():
+        assert all(figures[command][number] == 1 for number in ("SIGKILL", "SIGINT", "SIGTERM"))
+        assert figures[command]["finished"] > 0
     if "mutants" in figures:
         assert all(f["refused"] + f["same"] > 0 for f in figures["mutants"].values())
 
