@@ -14,7 +14,7 @@ from ratenorm.report.measures import Run
 from ratenorm.report.plots.paper import depth_colours
 
 
-def run(name: str, steps: int = 16, layers: int = 5, speed: float = 1.0, **more: Any) -> dict[str, Any]:
+def run(name: str, steps: int = 16, layers: int = 3, speed: float = 1.0, **more: Any) -> dict[str, Any]:
     curve = [min(0.93, 0.1 * speed * t) for t in range(1, steps + 1)]
     return {
         "name": name, "network": "vgg16", "steps": steps, "neurons": 100, "accuracy": curve, "spikes": [10.0] * steps,
@@ -35,7 +35,7 @@ DATA: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
     "fig3": ([""], {}, {"analog": [0.5], "constant": [[[0.0, 0.5]]], "poisson": [[[1.0, 0.5]]]}),
     "fig4": (["", "-layers"], {}, {"runs": RUNS[:2]}),
     "fig6": (
-        ["a", "b", "c"], {"layers": ["features.0", "features.4"], "in_a_and_c": ["RNL", "Max Norm"]}, {"runs": RUNS}
+        ["a", "b", "c"], {"layers": ["features.0", "features.2"], "in_a_and_c": ["RNL", "Max Norm"]}, {"runs": RUNS}
     ),
     "fig7": (["a", "b"], {"target": 0.9}, {
         "runs": [run("RNL + RIL", speed=2, target=0.9), run("Max Norm", target=0.95)],
