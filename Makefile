@@ -45,8 +45,8 @@ peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and s
 reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes results/
 	$(BIN)/ratenorm reproduce
 
-torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: the promises of docs/scaling.md, kept in results/torture.json
-	$(BIN)/python benchmarks/torture.py
+torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in results/torture.json; again: goes on after a stop
+	$(BIN)/python benchmarks/torture.py $(TORTURE)
 
 clean:         ## remove what the other targets made
 	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -33,14 +34,17 @@ class End:
 
 @contextlib.contextmanager
 def child(work: Callable[[], int], quiet: bool = True) -> Iterator[int]:
-    """A fork of this process that does `work`; gives its number. Whoever opens it must end it or wait for it."""
+    """A fork of this process that does `work`; gives its number. Whoever opens it must end it or wait for it; where
+    that fails, by an error or because this process dies, the child goes too."""
     sys.stdout.flush()
     sys.stderr.flush()
+    parent = os.getpid()
     number = os.fork()
     if number == 0:
         code = 1
         try:
             os.setsid()  # a process group of its own: whatever it leaves behind can be counted
+            _die_with(parent)
             if quiet:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, 1)
@@ -50,7 +54,22 @@ def child(work: Callable[[], int], quiet: bool = True) -> Iterator[int]:
             traceback.print_exc()
         finally:
             os._exit(code)
-    yield number
+    try:
+        yield number
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(number, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(number, 0)
+        raise
+
+
+def _die_with(parent: int) -> None:
+    """Linux kills this process when its parent ends, however that comes about."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # too late
+            os._exit(1)
 
 
 def wait(number: int, seconds: float = 120.0) -> End:

@@ -32,7 +32,12 @@ def _start(
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
-    output, _ = process.communicate(timeout=300)
+    try:
+        output, _ = process.communicate(timeout=300)
+    except BaseException:
+        process.terminate()  # torchrun takes its workers with it
+        process.wait(60)
+        raise
     if process.returncode:
         raise RuntimeError(f"{' '.join(map(str, process.args))} ended with {process.returncode}:\n{output[-3000:]}")
 
