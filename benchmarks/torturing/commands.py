@@ -114,7 +114,7 @@ def fire_at(
     expected, length = job.answer(folder / "whole"), time.monotonic() - start
     counts = {number.name: 0 for number in SIGNALS}
     counts |= {"finished": 0, "wrong_exit_codes": 0, "orphans": 0, "different_results": 0, "strays_or_locks_left": 0}
-    run, left = 0, length
+    run, left, disturbed = 0, length, False
     while True:
         place = folder / f"run{run}"
         number = min(SIGNALS, key=lambda n: counts[n.name])
@@ -123,14 +123,17 @@ def fire_at(
             _compare(job, place, expected, counts)
             break
         moment = rng.uniform(0.0, max(left, length / 2))
+        start = time.monotonic()
         with child(lambda place=place: job.run(place)) as process:  # type: ignore[misc]
             end = end_after(process, moment, number)
         counts["orphans"] += end.orphans
         if end.code == 0:  # done before the signal came
             _compare(job, place, expected, counts)
-            run, left = run + 1, length
+            if not disturbed:  # the first run of all also warms up: aim at what one takes now
+                length = min(length, time.monotonic() - start)
+            run, left, disturbed = run + 1, length, False
             continue
-        left -= moment  # or a little more: not all of it was kept
+        left, disturbed = left - moment, True  # or a little more is left: not all of it was kept
         counts[number.name] += 1
         counts["wrong_exit_codes"] += end.code != 128 + number
     say(f"  {name}: {counts}")

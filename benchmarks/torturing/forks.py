@@ -45,6 +45,8 @@ def child(work: Callable[[], int], quiet: bool = True) -> Iterator[int]:
         try:
             os.setsid()  # a process group of its own: whatever it leaves behind can be counted
             _die_with(parent)
+            # A shell that starts us in the background has SIGINT ignored, and a fork would inherit that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             if quiet:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, 1)
