@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save as save_safetensors
 
 from ratenorm.errors import FileFormatError, RatenormError
-from ratenorm.files import read_tensors, sweep, to_json, write_atomic, write_tensors
+from ratenorm.files import read_tensors, sweep, sweep_of, to_json, write_atomic, write_tensors
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -182,3 +182,13 @@ def test_json_is_the_same_for_the_same_content() -> None:
     assert to_json({"b": 1, "a": [1.5, None, "θ"]}) == '{"a":[1.5,null,"θ"],"b":1}'
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json(float("nan"))
+
+
+def test_what_a_killed_writer_left_of_one_file_is_swept_by_age(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    own, other = tmp_path / ".record.json.part-0badcafe", tmp_path / ".other.json.part-0badcafe"
+    for file in (path, own, other):
+        file.write_bytes(b"{}")
+    assert sweep_of(path, seconds=60) == []
+    assert sweep_of(path) == [own]
+    assert sorted(tmp_path.iterdir()) == sorted([path, other])

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,18 @@ def sweep(folder: Path) -> list[Path]:
     for stray in strays:
         stray.unlink(missing_ok=True)
     return strays
+
+
+def sweep_of(path: Path, seconds: float = 0.0) -> list[Path]:
+    """Remove what killed writers of one file left beside it, where it is older than `seconds`.
+
+    For folders that several commands write to at once: without an age, only for a file that nobody else writes.
+    """
+    strays = [f for f in path.parent.glob(f".{path.name}{_PART}*") if is_stray(f)]
+    old = [f for f in strays if time.time() - f.stat().st_mtime >= seconds]
+    for stray in old:
+        stray.unlink(missing_ok=True)
+    return old
 
 
 def to_json(value: Any) -> str:

@@ -36,6 +36,7 @@ from ratenorm.experiments.training import (
     train_network,
 )
 from ratenorm.export.network import load_network
+from ratenorm.files import is_sealed, opened_line, sweep_of
 from ratenorm.runs import CONFIG, METRICS, RunFolder, go_on
 
 CALIBRATION = 1000
@@ -139,6 +140,7 @@ def reproduce(
         records.write(path, record)
 
     with go_on(place.path / "spiking") as folder:
+        sweep_of(path)  # whoever holds this folder is the only one to write that record
         folder.configure({"preset": preset.name, "seed": seed, "scale": str(scale)})
         _simulate(preset, seed, place, folder, scale, root, keep)
     return record
@@ -222,6 +224,6 @@ def trained_seconds(folder: Path) -> float:
     seconds: dict[str, float] = {}
     for line in (folder / METRICS).read_bytes().splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):  # a damaged line: the next one tells as much
-            entry = json.loads(line)
+            entry = opened_line(line, is_sealed(line))
             seconds[entry["stage"]] = float(entry["seconds"])
     return sum(seconds.values())

@@ -10,7 +10,7 @@ from ratenorm import records
 from ratenorm.experiments.choosing import label
 from ratenorm.experiments.figures import read_figure
 from ratenorm.experiments.results_tables import Group, accuracy_at_t, grouped, headline, other_methods, table_1
-from ratenorm.files import write_atomic
+from ratenorm.files import sweep_of, write_atomic
 
 SIGN_OF_A_RECORD = b'"ratenorm-record"'
 
@@ -32,6 +32,7 @@ def write_page(results: Path) -> Path:
         *_choices(groups),
         *_sources(groups),
     ]
+    sweep_of(results / "README.md", seconds=60)  # another command may be writing it at this moment
     return write_atomic(results / "README.md", ("\n".join(lines) + "\n").encode())
 
 

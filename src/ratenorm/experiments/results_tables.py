@@ -249,7 +249,7 @@ def _raced(found: Sequence[Race | None]) -> list[str]:
     late = any(one.theirs is None for one in known)
     theirs = [one.simulated if one.theirs is None else one.theirs for one in known]
     speed = [b / (one.ours or 1) for b, one in zip(theirs, known, strict=True)]
-    energy = [one.our_spikes / one.their_spikes for one in known]
+    energy = [one.our_spikes / one.their_spikes if one.their_spikes else None for one in known]  # none at tiny scales
     more, less = ("> ", "< ") if late else ("", "")
     return [
         _mean([one.ours for one in known]),
