@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from tqdm import tqdm
 
+from ratenorm._starting import guard
+
 
 def one_thread() -> None:
     """Threads do not survive a fork, so there must be none; and a lock shared with a child would die with it."""
@@ -47,6 +49,7 @@ def child(work: Callable[[], int], quiet: bool = True) -> Iterator[int]:
             _die_with(parent)
             # A shell that starts us in the background has SIGINT ignored, and a fork would inherit that.
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            guard()  # as `ratenorm` itself does, from its first line on
             if quiet:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, 1)
