@@ -178,8 +178,8 @@ LAYERS = ((64, 32), (128, 16), (256, 8), (512, 4))  # the 3x3 convolutions of VG
 
 def of_network(what: Subject, args: argparse.Namespace, limit: float) -> dict[str, Any]:
     """Everything that is measured of one network."""
-    print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
-    figures: dict[str, Any] = {"network": what.name, "trained": what.trained, "batches": []}
+    print(f"{what.name}, {what.source}, T = {args.steps}")
+    figures: dict[str, Any] = {**what.describe(), "batches": []}
     for batch in args.batches:
         row = versus_ann(what, args.steps, batch, args.repeats, not args.no_dense)
         row["share_of_limit"] = row["synaptic_ops_a_second"] / limit

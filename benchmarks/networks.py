@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ratenorm.convert.thresholds import Percentile, Trained
 from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import Normalisation, load
 from ratenorm.errors import RatenormError
+from ratenorm.experiments.training import test_accuracy
 from ratenorm.export.network import load_network
 
 
@@ -25,6 +27,10 @@ class Subject:
     conversion: Conversion
     images: Tensor
     trained: bool
+    source: str = "random weights"  # the file, by its checksum, and the accuracy of the network before conversion
+
+    def describe(self) -> dict[str, object]:
+        return {"network": self.name, "trained": self.trained, "source": self.source}
 
 
 def subject(name: str, file: Path | None, images: int, v0: float = 0.0) -> Subject:
@@ -39,12 +45,16 @@ def subject(name: str, file: Path | None, images: int, v0: float = 0.0) -> Subje
     torch.manual_seed(0)
     if file is not None:
         model, spec = load_network(file)
-        pictures = load(spec.dataset, "test").images[:images]
-        x = Normalisation(spec.mean, spec.std)(pictures.float() / 255)
+        test = load(spec.dataset, "test")
+        x = spec.normalisation(test.images[:images].float() / 255)
+        right = test_accuracy(model, spec, test.subset(range(1000)))
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        source = f"{file.name} (sha256 {digest}…), {100 * right:.1f} % of 1,000 test images before conversion"
         if any(rate_norm_layers(model)):
-            return Subject(spec.model, convert(model, Trained(), example=x[:1], v0=v0), x, True)
-        seen = Normalisation(spec.mean, spec.std)(load(spec.dataset, "train").images[:200].float() / 255)
-        return Subject(spec.model, convert(model, Percentile(99.9), example=x[:1], calibration=seen, v0=v0), x, True)
+            return Subject(spec.model, convert(model, Trained(), example=x[:1], v0=v0), x, True, source)
+        seen = spec.normalisation(load(spec.dataset, "train").images[:200].float() / 255)
+        conversion = convert(model, Percentile(99.9), example=x[:1], calibration=seen, v0=v0)
+        return Subject(spec.model, conversion, x, True, f"{source}; ReLU, thresholds by Robust Norm")
     x = _pictures(images)
     model = models.build(name, activation=nn.ReLU).train()
     for module in model.modules():

@@ -216,9 +216,9 @@ def main() -> None:
     networks = []
     for file in args.networks or [None]:
         what = subject(args.model, file, max(args.batches))
-        print(f"{what.name}, {'trained' if what.trained else 'stand-in with random weights'}, T = {args.steps}")
+        print(f"{what.name}, {what.source}, T = {args.steps}")
         rows = [compare(what, args.steps, batch, args.repeats) for batch in args.batches]
-        networks.append({"network": what.name, "trained": what.trained, "rows": rows})
+        networks.append({**what.describe(), "rows": rows})
         for row in rows:
             show(row)
     installed = {}
