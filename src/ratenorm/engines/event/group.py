@@ -84,11 +84,13 @@ class Group:
 
     def _chunk(self, steps: int, room: Room, helpers: Executor | None) -> Tensor:
         def each(function: Callable[[int], None], count: int) -> None:
-            if helpers is None or count == 1:
-                for part in range(count):
-                    function(part)
-            else:
-                list(helpers.map(function, range(count)))
+            # This thread takes a part too: waking another one takes as long as a small layer.
+            mine = range(count) if helpers is None else range(1)
+            others = [helpers.submit(function, part) for part in range(1, count)] if helpers is not None else []
+            for part in mine:
+                function(part)
+            for other in others:
+                other.result()
 
         values = ChunkValues(self.settings.net, self.still, steps, self._source)
         out: Tensor | None = None

@@ -64,7 +64,7 @@ class EventSimulation:
         if self.threads == 1:
             return torch.cat([self._advance(group, steps) for group in self.groups], 1)
         if len(self.groups) == 1:
-            with ThreadPoolExecutor(self.threads) as pool:
+            with ThreadPoolExecutor(self.threads - 1) as pool:
                 return self._advance(self.groups[0], steps, pool)
         try:
             # torch's number of threads is each thread's own, but new ones begin with what was set last, anywhere
