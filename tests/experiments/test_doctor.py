@@ -46,6 +46,13 @@ def test_engines_that_differ_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(doctor.examine())["engines"] == "bad"
 
 
+def test_a_cache_that_cannot_be_written_is_noted_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.available, "uncached", lambda: "no folder")
+    found = next(check for check in doctor.examine() if check.name == "engines")
+    assert found.state == "note"
+    assert "NUMBA_CACHE_DIR" in str(found)
+
+
 def test_a_file_that_comes_back_different_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "load", lambda path: __import__("ratenorm").load(path).map_tensors(torch.zeros_like))
     assert states(doctor.examine())["files"] == "bad"

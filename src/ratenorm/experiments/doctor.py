@@ -15,6 +15,7 @@ from torch import nn
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.data import data_root, verify
+from ratenorm.engines.event import available
 from ratenorm.engines.simulate import simulate
 from ratenorm.errors import RatenormError
 from ratenorm.experiments.environment import hardware, versions
@@ -127,4 +128,12 @@ def _engines() -> Check:
         return Check("engines", "note", "only the dense engine runs here", "pip install numba, for the fast one")
     if not same:
         return Check("engines", "bad", "event and dense engine differ", "delete numba's cache, or install numba again")
-    return Check("engines", "ok", "event and dense engine agree spike for spike")
+    if available.uncached():
+        return Check(
+            "engines",
+            "note",
+            "event and dense engine agree spike for spike, but compiled code has no folder to be kept in: auto takes "
+            "the dense engine",
+            "set NUMBA_CACHE_DIR to a folder that can be written",
+        )
+    return Check("engines", "ok", "event and dense engine agree spike for spike; compiled code is kept")
