@@ -223,7 +223,7 @@ def main() -> None:
     figures: dict[str, Any] = {
         "limit_additions_a_second": limit,
         "networks": [of_network(what, args, limit) for what in subjects],
-        "layers": of_layers(3 * args.repeats),
+        "layers": of_layers(6 * args.repeats),
     }
     figures["auto_to_better_at_worst"] = max(r["auto_to_better"] for layer in figures["layers"] for r in layer["rows"])
     print(f"auto, at worst: {figures['auto_to_better_at_worst']:.2f} times the better engine")
