@@ -228,7 +228,7 @@ def main() -> None:
     figures["auto_to_better_at_worst"] = max(r["auto_to_better"] for layer in figures["layers"] for r in layer["rows"])
     print(f"auto, at worst: {figures['auto_to_better_at_worst']:.2f} times the better engine")
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    figures |= {"versions": versions(), "hardware": hardware()}
+    figures |= {"seed": 0, "versions": versions(), "hardware": hardware()}
     args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     plot(figures["layers"], args.out.with_suffix(".svg"))
 

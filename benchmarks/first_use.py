@@ -70,7 +70,7 @@ def main() -> None:
     figures["memory_of_1024_steps_to_64"] = {engine: row["1024"] / row["64"] for engine, row in memory.items()}
     for engine, ratio in figures["memory_of_1024_steps_to_64"].items():  # type: ignore[attr-defined]
         print(f"memory, {engine}: T = 1024 takes {ratio:.3f} times that of T = 64 ({memory[engine]['64']:.0f} MB)")
-    figures |= {"model": args.model, "images": args.images, "versions": versions(), "hardware": hardware()}
+    figures |= {"seed": 0, "model": args.model, "images": args.images, "versions": versions(), "hardware": hardware()}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 

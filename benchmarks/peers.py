@@ -227,7 +227,7 @@ def main() -> None:
             installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    figures = {"networks": networks, "hardware": hardware()}
+    figures = {"seed": 0, "networks": networks, "hardware": hardware()}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(figures | {"versions": versions() | installed}, indent=1) + "\n", encoding="utf-8")
 

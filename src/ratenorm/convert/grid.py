@@ -3,8 +3,7 @@
 A float32 holds whole numbers up to 2^24 exactly. If the weights that lead to a population are multiples of one power
 of two, g, and no sum of them can exceed 2^24 g, every partial sum is exact, and all engines, numbers of threads and
 sizes of chunks agree bit for bit. Without this they differ by 1e-7, which now and then moves a spike by a step; a deep
-network multiplies such a difference several-fold a layer, and after fifteen layers a few per cent of the logits hang on
-the order of additions.
+network multiplies such a difference several-fold a layer, until its logits hang on the order of additions.
 
 g is some 1e-6 of the threshold: weights keep about as many digits as in half precision, and the current of a step is as
 exact as a float32 sum of thousands of terms ever was.

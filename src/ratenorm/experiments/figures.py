@@ -201,9 +201,8 @@ def _figure_7(source: Source) -> Made:
     text = "90 %" if target else "one point below its ANN"
     said = "at least one was not there within the steps simulated"
     if found.ours and found.theirs:
-        said = (
-            f"{found.ours} against {found.theirs} steps ({found.theirs / found.ours:.2f} times), energy "
-            f"{found.our_spikes / found.their_spikes:.3f}"
+        said = f"{found.ours} against {found.theirs} steps ({found.theirs / found.ours:.2f} times), energy " + (
+            "not comparable, for want of spikes" if found.energy is None else f"{found.energy:.3f}"
         )
     caption = (
         f"Energy ({source.name}): (a) power over time, shaded the energy to {text}; RNL + RIL against Max Norm: {said}"

@@ -229,6 +229,11 @@ class Race:
     their_spikes: float  # up to the target, or all that were simulated
     simulated: int
 
+    @property
+    def energy(self) -> float | None:
+        """Our spikes for one of theirs; None where they had none, which happens at tiny scales."""
+        return self.our_spikes / self.their_spikes if self.their_spikes else None
+
 
 def race(record: Record, target: float | None) -> Race | None:
     """RNL + RIL against Max Norm to a target; None: each to one point below its own ANN."""
@@ -249,7 +254,7 @@ def _raced(found: Sequence[Race | None]) -> list[str]:
     late = any(one.theirs is None for one in known)
     theirs = [one.simulated if one.theirs is None else one.theirs for one in known]
     speed = [b / (one.ours or 1) for b, one in zip(theirs, known, strict=True)]
-    energy = [one.our_spikes / one.their_spikes if one.their_spikes else None for one in known]  # none at tiny scales
+    energy = [one.energy for one in known]
     more, less = ("> ", "< ") if late else ("", "")
     return [
         _mean([one.ours for one in known]),

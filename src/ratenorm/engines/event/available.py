@@ -13,7 +13,7 @@ from ratenorm.graph.net import SpikingNet
 
 _NO_PLACE = (
     "there is no folder to keep its compiled code in (the package's __pycache__, the user's cache folder and "
-    "NUMBA_CACHE_DIR are read-only or not set), and compiling takes some 20 s in every process"
+    "NUMBA_CACHE_DIR are read-only or not set), and every process would wait for the compiler"
 )
 
 
