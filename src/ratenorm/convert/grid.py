@@ -1,12 +1,13 @@
-"""Weights on a grid: a sum over spikes is then the same in whatever order it is added.
+"""Weights on a grid: a sum over spikes is then the same in whatever order it is added, and 16 bits hold a weight.
 
-A float32 holds whole numbers up to 2^24 exactly. If the weights that lead to a population are multiples of one power
-of two, g, and no sum of them can exceed 2^24 g, every partial sum is exact, and all engines, numbers of threads and
-sizes of chunks agree bit for bit. Without this they differ by 1e-7, which now and then moves a spike by a step; a deep
+A float32 holds whole numbers up to 2^24 exactly. If the weights that lead to a neuron are multiples of one power of
+two, g, and no sum of them can exceed 2^24 g, every partial sum is exact, and all engines, numbers of threads and sizes
+of chunks agree bit for bit. Without this they differ by 1e-7, which now and then moves a spike by a step; a deep
 network multiplies such a difference several-fold a layer, until its logits hang on the order of additions.
 
-g is some 1e-6 of the threshold: weights keep about as many digits as in half precision, and the current of a step is as
-exact as a float32 sum of thousands of terms ever was.
+g is chosen channel by channel, and for 3x3 convolutions so that even the 16 largest weights of a tap add up to less
+than 2^15 g: a weight is then a 16-bit whole number, and the event engine adds several of them in 16 bits. Where weights
+are spread like a bell curve, rounding moves them by some 3e-4 of their spread, about as much as half precision would.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 from ratenorm.graph.net import SpikingNet
 from ratenorm.graph.ops import (
     AdaptiveAvgPool,
+    Add,
     Affine,
     AvgPool,
     Conv,
@@ -33,6 +35,8 @@ from ratenorm.graph.ops import (
 )
 
 BITS = 24  # of a float32
+SHORT = 15  # of a 16-bit number, besides its sign
+TOGETHER = 16  # weights whose sum 16 bits can hold
 MARGIN = 1.001  # rounding may make weights a little larger
 
 _WEIGHTED = (Conv, Linear, Affine)
@@ -50,34 +54,64 @@ def on_grid(net: SpikingNet) -> SpikingNet:
     )
 
 
-def _steps(net: SpikingNet) -> dict[str, float]:
-    """For each layer that can be rounded, the power of two that its weights are to be multiples of."""
+def _steps(net: SpikingNet) -> dict[str, Tensor]:
+    """For each layer that can be rounded, the power of two that the weights of each output channel are multiples of."""
     units, bounds = _units(net), _bounds(net)
-    steps: dict[str, float] = {}
+    steps: dict[str, Tensor] = {}
     targets = [node.inputs[0] for node in net.populations]
     for target in [*targets, net.output]:
-        if bounds[target] <= 0.0 or target in net.static:
+        if float(bounds[target].max()) <= 0.0 or target in net.static:
             continue
-        g = 2.0 ** (math.ceil(math.log2(MARGIN * bounds[target])) - BITS)
-        for name, members in _layers(net, target):
+        g = _power_of_two(MARGIN * bounds[target] / 2**BITS)
+        for name, members, aligned in _layers(net, target):
             unit = units[net[name].inputs[0]]
             if unit is not None:
-                steps[name] = max(steps.get(name, 0.0), g * members / unit)
+                own = g if aligned and _channels_first(net, name) else g.max()
+                step = torch.maximum(own * members / unit, _short_step(net[name].op, unit))
+                steps[name] = torch.maximum(steps[name], step) if name in steps else step
     return steps
 
 
-def _layers(net: SpikingNet, target: str, members: int = 1) -> Iterator[tuple[str, int]]:
-    """The layers whose outputs a current is made of, and over how many of them a pool on the way averages."""
+def _channels_first(net: SpikingNet, name: str) -> bool:
+    """Whether all that a layer brings to a channel is in the same row of its tensors."""
+    op, shape = net[name].op, net.shapes[name]
+    if isinstance(op, Affine):
+        return all(tensor.ndim == len(shape) and len(tensor) == shape[0] for tensor in op.tensors().values())
+    return isinstance(op, Conv) or len(shape) == 1
+
+
+def _power_of_two(least: Tensor) -> Tensor:
+    """The powers of two that are not less; for zero, one that is next to nothing."""
+    return torch.exp2(least.clamp_min(2.0**-149).log2().ceil())
+
+
+def _short_step(op: Op, unit: float) -> Tensor:
+    """For each output channel the least step of which 16 bits hold the sum of the largest weights of a tap.
+
+    A channel counts 1 / unit times at most: that often a window of a pool can spike. Only 3x3 convolutions, plain or
+    behind a 2x2 pool, are worth it.
+    """
+    if not isinstance(op, Conv) or tuple(op.weight.shape[2:]) != (3, 3) or op.groups > 1 or unit < 0.25:
+        return torch.zeros((), dtype=torch.float64)
+    sizes = op.weight.double().abs().flatten(2)  # [C_out, C_in, taps]
+    largest = sizes.topk(min(TOGETHER, sizes.shape[1]), dim=1).values.sum(1)
+    room = 2**SHORT - 1 - TOGETHER / unit  # rounding adds up to half a step to each
+    return _power_of_two(largest.flatten(1).amax(1) / unit / room)
+
+
+def _layers(net: SpikingNet, target: str, members: int = 1, aligned: bool = True) -> Iterator[tuple[str, int, bool]]:
+    """The layers whose outputs a current is made of, over how many of them a pool averages, and if channels stay."""
     node = net[target]
     if target in net.static or isinstance(node.op, Fire | MaxPool | Input):
         return
     if isinstance(node.op, _WEIGHTED):
-        yield target, members
+        yield target, members, aligned
         return
     averaged = _members(node.op, net.shapes[node.inputs[0]])
     if averaged is not None:
         for name in node.inputs:
-            yield from _layers(net, name, members * averaged)
+            stays = aligned and isinstance(node.op, Add | AvgPool | AdaptiveAvgPool)
+            yield from _layers(net, name, members * averaged, stays)
 
 
 def _members(op: Op, shape: tuple[int, ...]) -> int | None:
@@ -109,8 +143,8 @@ def _units(net: SpikingNet) -> dict[str, float | None]:
 
 
 @torch.no_grad()
-def _bounds(net: SpikingNet) -> dict[str, float]:
-    """The largest sum, of any part of its terms, that spikes and biases can bring to a neuron of each node."""
+def _bounds(net: SpikingNet) -> dict[str, Tensor]:
+    """The largest sum, of any part of its terms, that spikes and biases can bring to a neuron of each channel."""
     values: dict[str, Tensor] = {}
     for node in net.nodes:
         shape = (1, *net.shapes[node.name])
@@ -120,7 +154,7 @@ def _bounds(net: SpikingNet) -> dict[str, float]:
             values[node.name] = torch.zeros(shape, dtype=torch.float64)
         else:
             values[node.name] = _magnitude(node.op)(*(values[i] for i in node.inputs))
-    return {name: float(value.max()) for name, value in values.items()}
+    return {name: value[0].flatten(1).amax(1) if value.ndim > 2 else value[0] for name, value in values.items()}
 
 
 def _magnitude(op: Op) -> Op:
@@ -130,9 +164,14 @@ def _magnitude(op: Op) -> Op:
     return op
 
 
-def _rounded(op: Op, step: float) -> Op:
-    """Weights, scale, bias and shift as multiples of a power of two: exact in float32, since it is one."""
-    return _mapped(op, lambda t: (t.double() / step).round().mul(step).to(t.dtype))
+def _rounded(op: Op, step: Tensor) -> Op:
+    """Weights, scale, bias and shift as multiples of powers of two, channel by channel: exact in float32."""
+
+    def rounded(tensor: Tensor) -> Tensor:
+        own = step.view(-1, *[1] * (tensor.ndim - 1)) if step.ndim else step
+        return (tensor.double() / own).round().mul(own).to(tensor.dtype)
+
+    return _mapped(op, rounded)
 
 
 def _mapped(op: Op, function: Callable[[Tensor], Tensor]) -> Op:

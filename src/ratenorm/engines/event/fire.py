@@ -97,6 +97,7 @@ def fire_listed(
     for block in range(block0, block1):
         if feed.fetch:
             total[-1] = fetch(feed.weights, block * feed.block_size, feed.block_size)  # a place that nothing reads
+            total[-1] += fetch(feed.short, block * feed.short_size, feed.short_used)
         for image in range(sizes.images):
             state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
             base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)

@@ -25,6 +25,7 @@ from ratenorm.engines.event.vector_add import (
     one_1x1,
     one_3x3,
 )
+from ratenorm.engines.event.vector_short import short_2x2, short_2x3, short_3x2, short_3x3
 
 ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
 
@@ -44,6 +45,10 @@ class Feed(NamedTuple):
     shares: Array
     weights: Array
     block_size: int
+    short: Array  # 16-bit weights
+    short_size: int
+    short_used: int  # of a block, most of the time
+    units: Array
     diagonal: Array
     skip: Array  # the spikes of a skip connection, words as of the population itself; empty where there is none
     skip_scale: Array
@@ -55,7 +60,7 @@ def fetch(weights: Array, begin: int, count: int) -> np.float32:
     """Read a block of weights through once, in order: many random first reads would each wait for memory."""
     total = np.float32(0.0)
     for k in range(uintp(begin), uintp(begin + count), LANES):  # one of each cache line
-        total += weights[k]
+        total += np.float32(weights[k])
     return total
 
 
@@ -66,24 +71,35 @@ def scatter(total: Array, block: int, width: int, row: int, feed: Feed) -> None:
     for k in range(count):
         section = feed.sections[k]
         begin, end = uintp(feed.ranges[row * count + k, 0]), uintp(feed.ranges[row * count + k, 1])
-        weight0 = uintp(section[2]) + uintp(block) * uintp(feed.block_size)
+        size = feed.short_size if section[10] > 0 else feed.block_size
+        weight0 = uintp(section[2]) + uintp(block) * uintp(size)
         if section[0] == 1:
             _own(total, block, width, begin, end, section, feed)
         elif section[0] == 0:
             _rows(total, width, begin, end, section, weight0, feed)
         elif section[6] == 0:
-            _one_by_one(total, begin, end, section, weight0, feed)
+            _one_by_one(total, block, begin, end, section, weight0, feed)
         else:
             mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
-            _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
+            if section[10] > 0:
+                _pixel_by_pixel_short(total, block, begin, section, weight0, mark0, feed)
+            else:
+                _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
 
 
 @compiled
-def _one_by_one(total: Array, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed) -> None:
+def _one_by_one(total: Array, block: int, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed) -> None:
     """Additions of one shape, spike by spike."""
     pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
     entries, first, weights, factors = feed.entries, feed.first, feed.weights, feed.factors
-    if section[0] == 2:
+    if section[10] > 0:
+        unit0, inputs = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+        for e in range(begin, end):
+            place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
+            short_3x3(
+                total, place, stride, feed.short, weight0, shift, inputs, feed.units, unit0, entries, e, e + ONE, ONE
+            )
+    elif section[0] == 2:
         for e in range(begin, end):
             place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
             one_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries[e])
@@ -123,6 +139,33 @@ def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, 
                 place = uintp(first[pixel0 + p])
                 many_1x1(total, place, stride, weights, weight0, shift, factors, factor0, entries, begin, end)
             begin = end
+
+
+@compiled
+def _pixel_by_pixel_short(
+    total: Array, block: int, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed
+) -> None:
+    """The same with 16-bit weights."""
+    pixel0, stride, shift, most = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[10])
+    entries, first, short, marks, units = feed.entries, feed.first, feed.short, feed.marks, feed.units
+    unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+    for p in range(uintp(section[5])):
+        end = uintp(marks[mark0 + p])
+        if end != begin:
+            place, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
+            if cut == ZERO:
+                short_3x3(total, place, stride, short, weight0, shift, count, units, unit0, entries, begin, end, most)
+            else:
+                down, right = (cut >> uintp(2)) & ONE, cut >> uintp(3)
+                place += down * stride + right * uintp(32)
+                row = weight0 + down * uintp(96) + right * uintp(32)
+                if cut & uintp(3) == uintp(3):
+                    short_2x2(total, place, stride, short, row, shift, count, units, unit0, entries, begin, end, most)
+                elif cut & ONE:
+                    short_2x3(total, place, stride, short, row, shift, count, units, unit0, entries, begin, end, most)
+                else:
+                    short_3x2(total, place, stride, short, row, shift, count, units, unit0, entries, begin, end, most)
+        begin = end
 
 
 @compiled

@@ -13,6 +13,7 @@ from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
 from ratenorm.engines.event.routes import Route, Window
+from ratenorm.engines.event.short import Short, as_short
 
 # Kinds of sections: how the spikes of a list find the currents they add to.
 ROWS = 0  # along the segments of their pixel, to all channels
@@ -25,7 +26,7 @@ POINT = 3  # to one pixel, all channels: a 1x1 convolution, or a linear layer
 class Tables:
     """The routes of a stage as the kernels read them."""
 
-    sections: Array  # [routes, 10], see _Builder.add
+    sections: Array  # [routes, 13], see _Builder.add
     factors: Array  # by section and digit
     first: Array  # by pixel: its first segment (ROWS, OWN), or where its currents begin (WINDOW, POINT)
     cut: Array  # by pixel: what of its window lies outside the picture, see _cut; 0 for nothing, or for other kinds
@@ -33,6 +34,10 @@ class Tables:
     shares: Array  # [segments]
     weights: Array
     block_size: int
+    short: Array  # the weights of sections that are read in 16 bits
+    short_size: int  # of a block
+    short_used: int  # of it, most of the time: without the rows for windows in which several neurons spike
+    units: Array  # [sections in 16 bits, lanes]: what 1 stands for
     diagonal: Array
     places: Array  # where the current of each pixel lies
     total: int  # size of the currents of a block
@@ -88,16 +93,19 @@ class _Builder:
         self.rows: list[Array] = [np.zeros((0, 3), np.int64)]
         self.shares: list[Array] = [np.zeros(0, np.float32)]
         self.weights: list[Tensor] = [torch.zeros(layout.blocks, 0)]
+        self.short: list[Array] = [np.zeros((layout.blocks, 0), np.int16)]
+        self.units: list[Array] = [np.zeros(0, np.float32)]
         self.diagonal: list[Array] = [np.zeros(0, np.float32)]
-        self.pixels = self.segments = self.weight0 = self.diagonal0 = self.marks = 0
+        self.pixels = self.segments = self.weight0 = self.short0 = self.short_used = self.diagonal0 = self.marks = 0
 
     def add(self, route: Route) -> None:
         kind, first = self._kind(route)
+        short = as_short(self._blocked(route), route) if kind == WINDOW else None
         self.sections.append(
             (
                 kind,
                 self.pixels,  # where its pixels begin in `first`
-                self.diagonal0 if kind == OWN else self.weight0,
+                self.diagonal0 if kind == OWN else self.weight0 if short is None else self.short0,
                 route.weight.shape[1],  # taps
                 self.line * self.layout.width if kind == WINDOW else 0,  # from one run of a window to the next
                 route.grid,
@@ -105,6 +113,9 @@ class _Builder:
                 self.marks,
                 route.shift,
                 len(self.factors),
+                0 if short is None else short.most,  # spikes that can be added in 16 bits; 0: weights are float32
+                self.layout.lanes * (len(self.units) - 1),  # where its units begin
+                len(route.weight),
             )
         )
         self.factors += [route.share * 2.0**digit for digit in range(route.digits)]
@@ -113,7 +124,7 @@ class _Builder:
         inside = _cut(route.window, self.layout) if kind == WINDOW and route.window is not None else first[:0]
         self.cut.append(np.pad(inside, (0, len(first) - len(inside))))
         self.pixels += len(first)
-        self._add_weights(route)
+        self._add_weights(route, short)
 
     def _kind(self, route: Route) -> tuple[int, Array]:
         width, pairs = self.layout.width, route.pairs
@@ -132,22 +143,31 @@ class _Builder:
         self.segments += len(cut.rows)
         return (OWN if route.diagonal else ROWS), first
 
-    def _add_weights(self, route: Route) -> None:
-        if route.diagonal:
-            self.diagonal.append(route.weight.float().flatten().numpy())
-            self.diagonal0 += route.weight.numel()
-            return
+    def _blocked(self, route: Route) -> Tensor:
+        """[block, C_in, tap, lane]"""
         layout = self.layout
         inputs, taps, _ = route.weight.shape
         padded = F.pad(route.weight.float(), (0, layout.lanes - layout.channels))
-        blocked = padded.view(inputs, taps, layout.blocks, layout.width).permute(2, 0, 1, 3)
-        self.weights.append(blocked.reshape(layout.blocks, -1))
-        self.weight0 += inputs * taps * layout.width
+        return padded.view(inputs, taps, layout.blocks, layout.width).permute(2, 0, 1, 3)
+
+    def _add_weights(self, route: Route, short: Short | None) -> None:
+        if short is not None:
+            self.short.append(short.weights)
+            self.units.append(short.units)
+            self.short0 += short.weights.shape[1]
+            self.short_used += short.weights.shape[1] // route.digits
+        elif route.diagonal:
+            self.diagonal.append(route.weight.float().flatten().numpy())
+            self.diagonal0 += route.weight.numel()
+        else:
+            blocked = self._blocked(route).flatten(1)
+            self.weights.append(blocked)
+            self.weight0 += blocked.shape[1]
 
     def done(self) -> Tables:
         first = np.concatenate([*self.first, np.zeros(1, np.int64)]).astype(np.uint32)
         return Tables(
-            np.array(self.sections, np.int64).reshape(-1, 10),
+            np.array(self.sections, np.int64).reshape(-1, 13),
             np.array(self.factors, np.float32),
             first,
             np.concatenate([*self.cut, np.zeros(1, np.int64)]).astype(np.uint8),
@@ -155,6 +175,10 @@ class _Builder:
             np.concatenate(self.shares).astype(np.float32),
             aligned(torch.cat(self.weights, 1).contiguous().numpy()),
             self.weight0,
+            aligned(np.concatenate(self.short, 1)),
+            self.short0,
+            self.short_used,
+            aligned(np.concatenate(self.units)),
             np.concatenate(self.diagonal),
             self.places.astype(np.uint32),
             self.total,

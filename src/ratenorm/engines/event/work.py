@@ -72,10 +72,14 @@ class StageWork:
             shares=t.shares,
             weights=t.weights,
             block_size=t.block_size,
+            short=t.short,
+            short_size=t.short_size,
+            short_used=t.short_used,
+            units=t.units,
             diagonal=t.diagonal,
             skip=self.skip,
             skip_scale=self.stage.skip_scale,
-            fetch=room.used > FETCH * t.block_size,
+            fetch=room.used > FETCH * (t.block_size + t.short_used),
         )
 
     def prepare(

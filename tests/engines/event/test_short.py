@@ -1,0 +1,87 @@
+"""Weights in 16 bits: the same numbers, and sums that never overflow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import chain, fire
+from ratenorm.convert.grid import on_grid
+from ratenorm.engines.event.plan import plan
+from ratenorm.engines.event.short import LARGEST, as_short
+from ratenorm.engines.simulate import simulate
+from ratenorm.graph.net import SpikingNet
+from ratenorm.graph.ops import AvgPool, Conv
+
+
+def convolution(weight: torch.Tensor, pooled: bool) -> SpikingNet:
+    channels, size = weight.shape[1], 8 if pooled else 4
+    conv = Conv(weight, None, (1, 1), (1, 1, 1, 1))
+    pool = [("pool", AvgPool((2, 2), (2, 2), (0, 0)))] if pooled else []
+    return chain((channels, size, size), ("first", fire()), *pool, ("conv", conv), ("second", fire()))
+
+
+def section(net: SpikingNet) -> np.ndarray:
+    return plan(net, True).stages[1].tables.sections[0]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40), st.booleans(), st.floats(-20, 20))
+@settings(max_examples=40)
+def test_sixteen_bits_hold_every_weight_and_every_sum(seed: int, channels: int, pooled: bool, size: float) -> None:
+    """The grid of a conversion leaves room for 16 of them, each as often as a window can spike."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = 2**size * torch.randn(33, channels, 3, 3, generator=generator).pow(3)  # with outliers
+    net = on_grid(convolution(weight, pooled))
+    stage = plan(net, True).stages[1]
+    route = stage.listed[0][1]
+    lanes = torch.nn.functional.pad(route.weight, (0, 31)).view(channels, 9, 2, 32).permute(2, 0, 1, 3)
+    short = as_short(lanes, route)
+    assert short is not None
+    assert short.most == 16
+    rows = short.weights.reshape(2, route.digits, channels, 9, 32).astype(np.int64)
+    for digit in range(route.digits):
+        assert np.array_equal(
+            rows[:, digit] * short.units.reshape(2, 1, 1, 32), lanes.numpy() * route.share * 2.0**digit
+        )
+    largest = -np.sort(-np.abs(rows[:, 0]), axis=1)[:, :16].sum(1)
+    assert largest.max() * (4 if pooled else 1) <= LARGEST
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_largest_sums_are_right(pooled: bool) -> None:
+    """All neurons spike in every step and all weights have one sign: the sums that would overflow first."""
+    weight = torch.rand(20, 40, 3, 3, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.5
+    net = on_grid(convolution(weight, pooled))
+    assert section(net)[10] == 16
+    x = torch.full((1, *net.input_shape), 3.0)
+    event, dense = (simulate(net, x, 5, engine=engine) for engine in ("event", "dense"))
+    assert torch.equal(event.layers[1].potential, dense.layers[1].potential)
+    assert float(dense.layers[1].potential.max()) > 100
+
+
+def test_weights_that_do_not_fit_stay_in_float32() -> None:
+    """20 bits: exact in float32 all the same, so that both engines agree."""
+    weight = torch.randint(-(2**19), 2**19, (20, 6, 3, 3), generator=torch.Generator().manual_seed(0)) * 2.0**-19
+    for pooled in (False, True):
+        net = convolution(weight, pooled)
+        assert section(net)[10] == 0
+        x = torch.rand(2, *net.input_shape, generator=torch.Generator().manual_seed(1))
+        event, dense = (simulate(net, x, 20, engine=engine) for engine in ("event", "dense"))
+        assert float(dense.layers[1].counts.sum()) > 0
+        assert torch.equal(event.layers[1].potential, dense.layers[1].potential)
+
+
+def test_less_room_means_fewer_spikes_at_a_time() -> None:
+    """All weights alike: as many as fit can be added, and one too large leaves no room at all."""
+    for whole, most in ((LARGEST // 16, 16), (LARGEST // 8, 8), (LARGEST // 4, 4), (LARGEST, 0)):
+        weight = torch.full((20, 20, 3, 3), float(whole))
+        weight[0, 0, 0, 0] = 1.0  # or the unit would be larger
+        assert section(convolution(weight, False))[10] == most
+
+
+def test_lanes_of_zeros_are_no_obstacle() -> None:
+    weight = torch.zeros(20, 6, 3, 3)
+    assert section(convolution(weight, False))[10] == 16
