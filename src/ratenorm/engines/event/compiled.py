@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -22,9 +24,17 @@ def compiled(function: F) -> F:
         not_kept.append(function.__qualname__)
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
     cache = made._cache  # type: ignore[attr-defined]
+    cache._cache_file._source_stamp = _stamp()
     cache.load_overload = _forgiving(cache.load_overload, f"reading from {cache.cache_path}")
     cache.save_overload = _forgiving(cache.save_overload, f"writing to {cache.cache_path}")
     return made
+
+
+@functools.cache
+def _stamp() -> tuple[tuple[str, float, int], ...]:
+    """Of all files of the engine: kept code has grown together from several, and numba looks at one."""
+    found = ((path.name, path.stat()) for path in sorted(Path(__file__).parent.glob("*.py")))
+    return tuple((name, status.st_mtime, status.st_size) for name, status in found)
 
 
 def _forgiving(method: Callable[..., Any], doing: str) -> Callable[..., Any]:

@@ -94,6 +94,7 @@ def fire_listed(
     """A population driven by listed spikes, by currents computed elsewhere (`extra`, may be empty), and by `base`."""
     total, places, lanes = scratch.total, scratch.places, uintp(sizes.width)
     size = uintp(sizes.pixels) * lanes
+    total[:] = 0.0
     for block in range(block0, block1):
         if feed.fetch:
             total[-1] = fetch(feed.weights, block * feed.block_size, feed.block_size)  # a place that nothing reads
@@ -155,10 +156,11 @@ def _add_skip(total: Array, places: Array, feed: Feed, row: int, block: int, siz
 
 
 @compiled
-def gather_currents(sizes: Sizes, scratch: Scratch, feed: Feed, out: Array) -> None:
+def gather_currents(sizes: Sizes, block0: int, block1: int, scratch: Scratch, feed: Feed, out: Array) -> None:
     """The currents themselves, [row, block, pixel, lane]: for the output, which does not spike."""
     lanes = uintp(sizes.width)
-    for block in range(sizes.blocks):
+    scratch.total[:] = 0.0
+    for block in range(block0, block1):
         for row in range(sizes.images * sizes.steps):
             scatter(scratch.total, block, sizes.width, row, feed)
             out0 = uintp(row * sizes.blocks + block) * uintp(sizes.pixels) * lanes

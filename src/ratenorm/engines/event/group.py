@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
+from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Plan
 from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.state import PopulationState, RelayState
@@ -59,9 +59,9 @@ class Group:
         self.works = [
             StageWork(
                 stage,
-                base(settings.net, stage.current, self.still) if stage.base is None else stage.base,
                 len(x),
                 settings.parts,
+                None if stage.base is not None else base(settings.net, stage.current, self.still),
             )
             for stage in settings.plan.stages
         ]
@@ -78,28 +78,19 @@ class Group:
         still = {name: value[chosen] for name, value in self.still.items()}
         self._take(self.x[chosen], [self.numbers[i] for i in images], still)
 
-    def advance(self, steps: int, chunk: int, room: Room, helpers: Executor | None = None) -> Tensor:
+    def advance(self, steps: int, chunk: int, room: Room, crew: Crew) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""
-        return torch.cat([self._chunk(size, room, helpers) for size in chunks(steps, chunk)])
+        return torch.cat([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
 
-    def _chunk(self, steps: int, room: Room, helpers: Executor | None) -> Tensor:
-        def each(function: Callable[[int], None], count: int) -> None:
-            # This thread takes a part too: waking another one takes as long as a small layer.
-            mine = range(count) if helpers is None else range(1)
-            others = [helpers.submit(function, part) for part in range(1, count)] if helpers is not None else []
-            for part in mine:
-                function(part)
-            for other in others:
-                other.result()
-
+    def _chunk(self, steps: int, room: Room, crew: Crew) -> Tensor:
         values = ChunkValues(self.settings.net, self.still, steps, self._source)
         out: Tensor | None = None
         for work in self.works:
-            extra = work.prepare(room, self.by_name, values, steps, self.settings.choose)
+            extra = work.prepare(room, crew, self.by_name, values, steps, self.settings.choose)
             if work.stage.fires:
-                self.by_name[work.stage.name].fire(work, room, extra, steps, self.step, each)
+                self.by_name[work.stage.name].fire(work, room, extra, steps, self.step, crew)
             else:
-                out = work.currents(room, extra, steps)
+                out = work.currents(room, crew, extra, steps)
         for name in self.relays:
             values.full(name)  # a relay that nothing reads still counts
         if out is None:

@@ -79,10 +79,13 @@ class Layout:
         lanes = self.to_lanes(value.float(), fill).view(len(value), self.pixels, self.blocks, self.width)
         return aligned(lanes.transpose(1, 2).numpy())
 
-    def from_blocks(self, flat: Array) -> Tensor:
-        """The reverse of `to_blocks`."""
+    def from_blocks(self, flat: Array, out: Tensor) -> None:
+        """The reverse of `to_blocks`, into a tensor [N, C, …]."""
         value = torch.from_numpy(flat).view(-1, self.blocks, self.pixels, self.width).transpose(2, 3)
-        return value.reshape(-1, self.lanes, self.pixels)[:, : self.channels].reshape(-1, *self.shape)
+        if self.lanes == self.channels:
+            out.view(value.shape).copy_(value)
+        else:
+            out.view(len(out), self.channels, -1).copy_(value.reshape(-1, self.lanes, self.pixels)[:, : self.channels])
 
     def from_lanes(self, flat: Array) -> Tensor:
         """The reverse of `to_lanes`."""

@@ -16,11 +16,11 @@ from ratenorm.engines.event.vector_bits import list_word
 def list_spikes(
     spikes: Array,
     row0: int,
-    rows: int,
+    row1: int,
     pixels: int,
     words: int,
     entries: Array,
-    at: int,
+    starts: Array,
     ranges: Array,
     section: int,
     sections: int,
@@ -28,16 +28,10 @@ def list_spikes(
     mark: int,
     mark_stride: int,
     table: Array,
-) -> tuple[int, int]:
-    """List the spikes of each row as pixel << 16 | channel. Stops early where `entries` may not suffice.
-
-    Returns the first row not done and the place behind the last entry.
-    """
-    place = uintp(at)
-    most = uintp(pixels * words * 16 + 16)
-    for row in range(row0, rows):
-        if place + most > uintp(len(entries)):
-            return row, place
+) -> None:
+    """List the spikes of some rows as pixel << 16 | channel; the list of each row has its place in `entries`."""
+    for row in range(row0, row1):
+        place = uintp(starts[row])
         ranges[row * sections + section, 0] = place
         word0, mark0 = uintp(row * pixels * words), uintp(row) * uintp(mark_stride) + uintp(mark)
         for p in range(uintp(pixels)):
@@ -46,22 +40,21 @@ def list_spikes(
                 place += list_word(entries, place, table, word, np.uint32((p << LANES) + (w << uintp(4))))
             marks[mark0 + p] = place
         ranges[row * sections + section, 1] = place
-    return rows, place
 
 
 @compiled
 def list_pooled(
     spikes: Array,
     row0: int,
-    rows: int,
+    row1: int,
     pixels: int,
     words: int,
     per: int,
     windows: Array,
     shift: int,
-    digits: Array,
+    count: int,
     entries: Array,
-    at: int,
+    starts: Array,
     ranges: Array,
     section: int,
     sections: int,
@@ -69,19 +62,17 @@ def list_pooled(
     mark: int,
     mark_stride: int,
     table: Array,
-) -> tuple[int, int]:
+) -> None:
     """The same for spikes pooled over disjoint windows [window, member], as window << 16 | digit << shift | channel.
 
     How many neurons of a window spike is counted for all channels of a word at once, in binary, one word for each
-    digit; a channel is listed once for each digit of its count, and digit d weighs 2^d. `spikes` may have words of 16,
-    32 or 64 bits: `words` of them a pixel, `per` of 16 bits in each. `digits` is scratch of the same type.
+    digit (`count` of them); a channel is listed once for each digit of its number, and digit d weighs 2^d. `spikes` may
+    have words of 16, 32 or 64 bits: `words` of them a pixel, `per` of 16 bits in each.
     """
-    place = uintp(at)
-    most = uintp(len(digits) * len(windows) * words * per * 16 + 16)
+    digits = np.zeros(count, np.uint64)
     four = windows.shape[1] == 4
-    for row in range(row0, rows):
-        if place + most > uintp(len(entries)):
-            return row, place
+    for row in range(row0, row1):
+        place = uintp(starts[row])
         ranges[row * sections + section, 0] = place
         word0, mark0 = uintp(row * pixels * words), uintp(row) * uintp(mark_stride) + uintp(mark)
         for q in range(uintp(len(windows))):
@@ -105,7 +96,6 @@ def list_pooled(
                     place = _list_wide(entries, place, table, uintp(digits[d]), uintp(per), start + (d << uintp(shift)))
             marks[mark0 + q] = place
         ranges[row * sections + section, 1] = place
-    return rows, place
 
 
 @compiled
@@ -122,7 +112,7 @@ def _count_any(spikes: Array, word: uintp, words: uintp, windows: Array, q: uint
     for d in range(uintp(len(digits))):
         digits[d] = 0
     for m in range(uintp(windows.shape[1])):
-        carry = spikes[word + uintp(windows[q, m]) * words]
+        carry = np.uint64(spikes[word + uintp(windows[q, m]) * words])
         d = ZERO
         while carry != 0:
             both = digits[d] & carry

@@ -13,35 +13,36 @@ from ratenorm.engines.event.vector_bits import floats_of, ones, spikes_against
 
 
 @compiled
-def tally(spikes: Array, rows: int, steps: int, words: int, fan_out: Array, counted: Array, operations: Array) -> None:
-    """Spikes and synaptic operations of each step; `fan_out` has one entry a word of 16 channels."""
-    for row in range(rows):
+def tally(spikes: Array, row0: int, row1: int, words: int, fan_out: Array, counted: Array, operations: Array) -> None:
+    """Spikes and synaptic operations of each row; `fan_out` has one entry a word of 16 channels."""
+    for row in range(row0, row1):
         base = uintp(row) * uintp(words)
         number, paths = 0, 0
         for w in range(uintp(words)):
             n = ones(np.uint64(spikes[base + w]))
             number += n
             paths += n * fan_out[w]
-        counted[row % steps] += number
-        operations[row % steps] += paths
+        counted[row], operations[row] = number, paths
 
 
 @compiled
 def tally_each(
-    spikes: Array, rows: int, steps: int, words: int, fan_out: Array, counted: Array, operations: Array
+    spikes: Array, row0: int, row1: int, words: int, fan_out: Array, counted: Array, operations: Array
 ) -> None:
     """The same where the fan-out differs between channels: one entry a neuron."""
-    for row in range(rows):
+    for row in range(row0, row1):
         base = uintp(row) * uintp(words)
+        number, paths = 0, 0
         for w in range(uintp(words)):
             word = uintp(spikes[base + w])
             bit = ZERO
             while word != ZERO:
                 if word & ONE:
-                    counted[row % steps] += 1
-                    operations[row % steps] += fan_out[w * LANES + bit]
+                    number += 1
+                    paths += fan_out[w * LANES + bit]
                 word >>= ONE
                 bit += ONE
+        counted[row], operations[row] = number, paths
 
 
 @compiled

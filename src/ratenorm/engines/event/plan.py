@@ -6,7 +6,7 @@ changes; the routes over which listed spikes reach it; and the summands that tor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,16 @@ class Thresholds:
     """Lane by lane, and how far it is from one block's to the next and from one pixel's to the next."""
 
     values: Array
+    block: int
+    pixel: int
+
+
+@dataclass(frozen=True)
+class Base:
+    """The part of the current that no spike changes, and how far it is from one image, block, pixel to the next."""
+
+    values: Array
+    image: int
     block: int
     pixel: int
 
@@ -75,6 +85,25 @@ class Stage:
         return make_tables(self.layout, [route for _, route in self.listed])
 
     @cached_property
+    def base_everywhere(self) -> Base:
+        """A constant current that is the same for all images, no larger than it must be."""
+        assert self.base is not None
+        layout = self.layout
+        if not self.driven:  # read lane by lane, image by image
+            return replace(self.base_of(self.base), image=0)
+        flat = self.base.reshape(layout.channels, layout.pixels)
+        if not bool((flat == flat[:, :1]).all()):
+            return replace(self.base_of(self.base), image=0)
+        lanes = np.zeros(layout.lanes, np.float32)
+        lanes[: layout.channels] = flat[:, 0].numpy()
+        return Base(aligned(lanes), 0, layout.width, 0)
+
+    def base_of(self, value: Tensor) -> Base:
+        """A constant current [B, …]."""
+        layout = self.layout
+        return Base(layout.to_blocks(value), layout.size, layout.pixels * layout.width, layout.width)
+
+    @cached_property
     def skip_scale(self) -> Array:
         """Lane by lane what a spike of the skip connection brings; empty where there is none."""
         lanes = np.zeros(0 if self.skip is None else self.layout.lanes, np.float32)
@@ -83,10 +112,17 @@ class Stage:
         return aligned(lanes)
 
     @cached_property
-    def start(self) -> Array:
-        """The potentials of one image before the first step."""
+    def start(self) -> Array | None:
+        """The potentials of one image before the first step; None where all are zero."""
         assert isinstance(self.node.op, Fire)
+        if not bool(self.node.op.start.any()):
+            return None
         return self.layout.to_blocks(self.node.op.start.expand(1, *self.layout.shape))
+
+    @property
+    def threshold_steps(self) -> tuple[int, int]:
+        """From one block's thresholds to the next, and from one pixel's; nothing for the output."""
+        return (self.thresholds.block, self.thresholds.pixel) if self.fires else (0, 0)
 
     @cached_property
     def thresholds(self) -> Thresholds:

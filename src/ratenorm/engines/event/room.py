@@ -5,12 +5,18 @@ It is large and needed only while a chunk is run, so a thread has one and uses i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from ratenorm.engines.event import listing
 from ratenorm.engines.event.arrays import Array, bit_positions, zeros
-from ratenorm.engines.event.layout import Layout
+from ratenorm.engines.event.board import where
+from ratenorm.engines.event.crew import Crew
+from ratenorm.engines.event.jobs import LIST, POOLED
 from ratenorm.engines.event.routes import Route
+
+if TYPE_CHECKING:
+    from ratenorm.engines.event.state import PopulationState
 
 _POSITIONS = bit_positions()
 _FIRST_SIZE = 1 << 18
@@ -26,12 +32,20 @@ class Room:
         self.mark_stride = 0
         self.used = 0
         self._spikes: dict[str, Array] = {}
+        self._total: Array = zeros(0, np.float32)
+        self._recent: Array = zeros(0, np.uint8)
 
     def spikes(self, population: str, words: int) -> Array:
         """Words for the spikes of a population, to be written over."""
         if len(self._spikes.get(population, ())) < words:
             self._spikes[population] = zeros(words, np.uint16)
         return self._spikes[population][:words]
+
+    def scratch(self, size: int) -> list[int]:
+        """Where the currents of a step and the counts of a chunk can be; the counts are zero, and left so."""
+        if len(self._total) < size:
+            self._total, self._recent = zeros(size, np.float32), zeros(size, np.uint8)
+        return where(self._total, self._recent)
 
     def begin(self, rows: int, sections: int, marks: int) -> None:
         """Empty the lists for `rows` rows of `sections` lists each, which have `marks` pixels together."""
@@ -41,40 +55,28 @@ class Room:
         if len(self.ranges) < rows * sections:
             self.ranges = np.zeros((rows * sections, 2), np.uint64)
 
-    def add(
-        self, spikes: Array, layout: Layout, rows: int, route: Route, section: int, sections: int, mark: int
-    ) -> int:
+    def add(self, crew: Crew, source: PopulationState, route: Route, section: int, sections: int, mark: int) -> int:
         """List a population's spikes for a route; returns the number of entries."""
-        before, row = self.used, 0
-        where = (self.ranges, section, sections, self.marks, mark, self.mark_stride, _POSITIONS)
-        # words as wide as a pixel's channels fill: fewer of them to count
-        wide = next(kind for kind in (np.uint64, np.uint32, np.uint16) if layout.lanes % (8 * kind().itemsize) == 0)
-        per = wide().itemsize // 2
-        digits = np.zeros(route.digits, wide)
-        while True:
-            if route.windows is None:
-                row, used = listing.list_spikes(
-                    spikes, row, rows, layout.pixels, layout.words, self.entries, self.used, *where
-                )
-            else:
-                row, used = listing.list_pooled(
-                    spikes.view(wide),
-                    row,
-                    rows,
-                    layout.pixels,
-                    layout.words // per,
-                    per,
-                    route.windows,
-                    route.shift,
-                    digits,
-                    self.entries,
-                    self.used,
-                    *where,
-                )
-            self.used = int(used)
-            if row == rows:
-                return self.used - before
-            most = route.digits * route.grid * layout.lanes + 16
-            grown = zeros(2 * len(self.entries) + most, np.uint32)
+        layout, rows = source.layout, len(source.row_spikes)
+        # A list has no more entries than its row has spikes; sixteen are written at a time.
+        ends = self.used + np.cumsum(source.row_spikes + 16)
+        starts = (ends - source.row_spikes - 16).astype(np.uint64)
+        self._reserve(int(ends[-1]))
+        numbers = [rows, layout.pixels, layout.words, section, sections, mark, self.mark_stride]
+        arrays = (source.words, self.entries, starts, self.ranges, self.marks, _POSITIONS)
+        if route.windows is None:
+            crew.run(LIST, rows, numbers, where(*arrays))
+        else:
+            per = next(n for n in (4, 2, 1) if layout.words % n == 0)
+            numbers[2] //= per
+            pooled = [route.shift, per, route.windows.shape[1], route.digits]
+            crew.run(POOLED, rows, numbers + pooled, where(*arrays, route.windows))
+        self.used = int(ends[-1])
+        lists = self.ranges[section : rows * sections : sections]
+        return int((lists[:, 1] - lists[:, 0]).sum())
+
+    def _reserve(self, size: int) -> None:
+        if size > len(self.entries):
+            grown = zeros(2 * size, np.uint32)
             grown[: self.used] = self.entries[: self.used]
             self.entries = grown

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
+from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
 from ratenorm.engines.event.room import Room
+from ratenorm.engines.event.threads import torch_threads
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import SpikingNet, check_input
+
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 CHUNK = 32  # steps a layer is run before the next one; below 256, see fire.Scratch
 WORKING_SET = 12 << 20  # bytes of state and spikes of the images that are run together
@@ -27,7 +34,6 @@ class EventSimulation:
     threads, several threads share the channels of a layer.
     """
 
-    @torch.no_grad()
     def __init__(
         self,
         net: SpikingNet,
@@ -51,35 +57,42 @@ class EventSimulation:
         self.rooms: SimpleQueue[Room] = SimpleQueue()  # one for each thread
         for _ in range(self.threads):
             self.rooms.put(Room())
-        self.groups = [Group(settings, x[start : start + size], first_image + start) for start in starts]
+
+        def made_group(start: int, _: Crew) -> Group:
+            return Group(settings, x[start : start + size], first_image + start)
+
+        self.groups = self._each(made_group, starts)
 
     def _images_together(self) -> int:
         state = sum(self.net.neurons.values()) * (8 + CHUNK // 8)
         fitting = max(1, min(64, WORKING_SET // max(1, state)))
         return max(1, min(fitting, -(-self.batch // self.threads)))
 
-    @torch.no_grad()
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
-        if self.threads == 1:
-            return torch.cat([self._advance(group, steps) for group in self.groups], 1)
-        if len(self.groups) == 1:
-            with ThreadPoolExecutor(self.threads - 1) as pool:
-                return self._advance(self.groups[0], steps, pool)
-        try:
-            # torch's number of threads is each thread's own, but new ones begin with what was set last, anywhere
-            with ThreadPoolExecutor(self.threads, initializer=lambda: torch.set_num_threads(1)) as pool:
-                return torch.cat(list(pool.map(lambda group: self._advance(group, steps), self.groups)), 1)
-        finally:
-            torch.set_num_threads(self.threads)
 
-    @torch.no_grad()  # gradients are switched on in every new thread
-    def _advance(self, group: Group, steps: int, helpers: Executor | None = None) -> Tensor:
-        room = self.rooms.get()
-        try:
-            return group.advance(steps, CHUNK, room, helpers)
-        finally:
-            self.rooms.put(room)
+        def moved_on(group: Group, crew: Crew) -> Tensor:
+            room = self.rooms.get()
+            try:
+                return group.advance(steps, CHUNK, room, crew)
+            finally:
+                self.rooms.put(room)
+
+        return torch.cat(self._each(moved_on, self.groups), 1)
+
+    def _each(self, function: Callable[[In, Crew], Out], items: Sequence[In]) -> list[Out]:
+        """Call a function with each item: in threads of their own where there are several, else with a whole crew."""
+
+        @torch.no_grad()  # gradients are switched on in every new thread
+        def alone(item: In) -> Out:
+            with torch_threads(1):
+                return function(item, Crew())
+
+        if self.threads > 1 and len(items) > 1:
+            with torch_threads(self.threads), ThreadPoolExecutor(self.threads) as pool:
+                return list(pool.map(alone, items))
+        with torch.no_grad(), torch_threads(1), Crew(self.threads - 1) as crew:
+            return [function(item, crew) for item in items]
 
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only, in their order; what the others did stays counted."""
@@ -104,29 +117,39 @@ class EventSimulation:
 
     def result(self) -> SimResult:
         """What happened so far."""
-        groups = self.groups
-        layers = []
-        for k, node in enumerate(self.net.populations):
-            parts = [group.populations[k] for group in groups]
-            first = [p.first_spikes() for p in parts]
-            layers.append(
-                LayerActivity(
-                    name=node.name,
-                    neurons=self.net.neurons[node.name],
-                    counts=torch.cat([p.counts() for p in parts]),
-                    spikes=torch.stack([p.spikes() for p in parts]).sum(0),
-                    synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
-                    potential=torch.cat([p.potential() for p in parts]),
-                    fit=_joined([p.fit() for p in parts]),
-                    first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
-                )
-            )
+        shapes = [(self.batch, *self.net.shapes[node.name]) for node in self.net.populations]
+        counts, potentials = ([torch.empty(shape) for shape in shapes] for _ in range(2))
+        starts = itertools.accumulate((len(group.x) for group in self.groups), initial=0)
+
+        def copied(where: tuple[int, Group], _: Crew) -> None:
+            start, group = where
+            own = slice(start, start + len(group.x))
+            for population, count, potential in zip(group.populations, counts, potentials, strict=True):
+                population.copy_into(count[own], potential[own])
+
+        self._each(copied, list(zip(starts, self.groups, strict=False)))
+        layers = tuple(self._activity(k, counts[k], potentials[k]) for k in range(len(shapes)))
         relays = tuple(
-            (name, torch.stack([group.relays[name].synaptic_ops() for group in groups]).sum(0))
-            for name in groups[0].relays
+            (name, torch.stack([group.relays[name].synaptic_ops() for group in self.groups]).sum(0))
+            for name in self.groups[0].relays
         )
-        logits = torch.cat([torch.cat(group.logits) for group in groups], 1)
-        return SimResult(logits, tuple(layers), relays, "auto" if self.choose else "event")
+        logits = torch.cat([torch.cat(group.logits) for group in self.groups], 1)
+        return SimResult(logits, layers, relays, "auto" if self.choose else "event")
+
+    def _activity(self, k: int, counts: Tensor, potential: Tensor) -> LayerActivity:
+        node = self.net.populations[k]
+        parts = [group.populations[k] for group in self.groups]
+        first = [p.first_spikes() for p in parts]
+        return LayerActivity(
+            name=node.name,
+            neurons=self.net.neurons[node.name],
+            counts=counts,
+            spikes=torch.stack([p.spikes() for p in parts]).sum(0),
+            synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
+            potential=potential,
+            fit=_joined([p.fit() for p in parts]),
+            first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
+        )
 
 
 def _joined(parts: list[Fit | None]) -> Fit | None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ratenorm.engines.event import fire, measure
+from ratenorm.engines.event import measure
 from ratenorm.engines.event.arrays import Array, aligned, zeros
-from ratenorm.engines.event.fire import Neurons
+from ratenorm.engines.event.board import where
+from ratenorm.engines.event.crew import Crew
+from ratenorm.engines.event.jobs import TALLY, TALLY_EACH
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.work import StageWork
 from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
 from ratenorm.graph.ops import MaxPool
-
-Each = Callable[[Callable[[int], None], int], None]  # call a function with 0 … n - 1, perhaps all at once
 
 
 class PopulationState:
@@ -27,9 +27,12 @@ class PopulationState:
     def __init__(self, stage: Stage, images: int, target: Tensor | None, first_spikes: bool) -> None:
         self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
         size = images * self.layout.size
-        self._potential = aligned(np.tile(stage.start, images))
+        self._potential = zeros(size, np.float32)
+        if stage.start is not None:
+            self._potential.reshape(images, -1)[:] = stage.start
         self._counts = zeros(size, np.float32)
         self.words: Array = np.zeros(0, np.uint16)
+        self.row_spikes: Array = np.zeros(0, np.int64)
         self._spikes: list[Array] = []
         self._synaptic_ops: list[Array] = []
         self._target = target
@@ -38,37 +41,23 @@ class PopulationState:
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
         self._first = np.zeros(size, np.int32) if first_spikes else None
 
-    def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, each: Each) -> None:
+    def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, crew: Crew) -> None:
         """Run the population over a chunk of steps; its spikes are then in `words`."""
         layout, thresholds = self.layout, self.stage.thresholds
-        size = self.images * steps * layout.pixels * layout.words
-        self.words = room.spikes(self.name, size)
-        neurons = Neurons(
-            self._potential, self._counts, thresholds.values, thresholds.block, thresholds.pixel, self.words
-        )
-        sizes = work.sizes(steps)
+        self.words = room.spikes(self.name, self.images * steps * layout.pixels * layout.words)
+        own = where(self._potential, self._counts, thresholds.values, self.words)
+        work.fire(room, crew, own, extra, steps)
+        self._note(steps, first_step, crew)
 
-        def still(part: int) -> None:
-            fire.fire_still(sizes, *work.blocks(part), neurons, work.base.values)
-
-        def listed(part: int) -> None:
-            fire.fire_listed(sizes, *work.blocks(part), neurons, work.base, extra, work.scratch[part], feed)
-
-        if self.stage.driven:
-            feed = work.feed(room)
-            each(listed, work.parts)
-        else:
-            each(still, work.parts)
-        self._note(steps, first_step)
-
-    def _note(self, steps: int, first_step: int) -> None:
-        layout, stage = self.layout, self.stage
-        rows, neurons = self.images * steps, layout.size
-        counted, operations = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
-        count = measure.tally if stage.fan_out_by_word else measure.tally_each
-        count(self.words, rows, steps, layout.pixels * layout.words, stage.fan_out, counted, operations)
+    def _note(self, steps: int, first_step: int, crew: Crew) -> None:
+        layout, stage, neurons = self.layout, self.stage, self.layout.size
+        rows, kind = self.images * steps, TALLY if stage.fan_out_by_word else TALLY_EACH
+        self.row_spikes, paths = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        arrays = where(self.words, stage.fan_out, self.row_spikes, paths)
+        crew.run(kind, rows, (rows, layout.pixels * layout.words), arrays)
+        counted = self.row_spikes.reshape(-1, steps).sum(0)
         self._spikes.append(counted)
-        self._synaptic_ops.append(operations)
+        self._synaptic_ops.append(paths.reshape(-1, steps).sum(0))
         if self._goal is not None:
             sums = np.zeros((steps, 2))
             measure.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
@@ -85,11 +74,10 @@ class PopulationState:
         last = torch.from_numpy(out).view(rows, *layout.shape[1:], layout.channels)
         return last.movedim(-1, 1)
 
-    def potential(self) -> Tensor:
-        return self.layout.from_blocks(self._potential)
-
-    def counts(self) -> Tensor:
-        return self.layout.from_blocks(self._counts)
+    def copy_into(self, counts: Tensor, potential: Tensor) -> None:
+        """Counts and potentials of these images, [images, …]."""
+        self.layout.from_blocks(self._counts, counts)
+        self.layout.from_blocks(self._potential, potential)
 
     def spikes(self) -> Tensor:
         return torch.from_numpy(np.concatenate(self._spikes)).double()

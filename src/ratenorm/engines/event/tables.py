@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ratenorm.engines.event.arrays import Array, aligned
+from ratenorm.engines.event.board import where
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
 from ratenorm.engines.event.routes import Route, Window
@@ -42,6 +44,21 @@ class Tables:
     places: Array  # where the current of each pixel lies
     total: int  # size of the currents of a block
     marks: int  # of a row
+
+    @cached_property
+    def addresses(self) -> list[int]:
+        """Where the arrays from `factors` to `diagonal` are, for a job."""
+        return where(
+            self.factors,
+            self.first,
+            self.cut,
+            self.rows,
+            self.shares,
+            self.weights,
+            self.short,
+            self.units,
+            self.diagonal,
+        )
 
 
 def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:

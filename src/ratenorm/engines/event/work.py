@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from ratenorm.engines.event import fire
 from ratenorm.engines.event.affine import ChunkValues
-from ratenorm.engines.event.arrays import Array, aligned, zeros
-from ratenorm.engines.event.fire import Base, Scratch, Sizes
+from ratenorm.engines.event.arrays import Array, zeros
+from ratenorm.engines.event.board import where
+from ratenorm.engines.event.crew import Crew
+from ratenorm.engines.event.jobs import CURRENTS, LISTED, STILL
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
-from ratenorm.engines.event.scatter import Feed
+from ratenorm.engines.event.threads import torch_threads
 
 if TYPE_CHECKING:
     from ratenorm.engines.event.state import PopulationState
@@ -35,56 +37,50 @@ _NO_SPIKES: Array = np.zeros(0, np.uint16)
 class StageWork:
     """What a stage needs besides the state of its neurons. `parts` threads may work on its blocks at once."""
 
-    def __init__(self, stage: Stage, value: Tensor, images: int, parts: int) -> None:
-        self.stage, self.images, self.value = stage, images, value
-        layout = stage.layout
-        self.parts = min(parts, layout.blocks)
-        self.base = _base(stage, value, images)
-        self.scratch = [
-            Scratch(zeros(stage.tables.total, np.float32), zeros(stage.tables.total, np.uint8), stage.tables.places)
-            for _ in range(self.parts)
-        ]
+    def __init__(self, stage: Stage, images: int, parts: int, value: Tensor | None) -> None:
+        """`value` is the constant current where it depends on the images."""
+        self.stage, self.images = stage, images
+        self.parts = min(parts, stage.layout.blocks)
+        if value is None:
+            assert stage.base is not None
+            self.value, self.base = stage.base, stage.base_everywhere
+        else:
+            self.value, self.base = value, stage.base_of(value.expand(images, *stage.layout.shape))
+        tables = stage.tables
         self.rows = self.dense_rows = 0  # run so far, and how many of them by convolution
-        self.sections = stage.tables.sections
+        self.sections = tables.sections
         self.skip = _NO_SPIKES
 
-    def blocks(self, part: int) -> tuple[int, int]:
-        """The blocks that one of the parts takes."""
-        count = self.stage.layout.blocks
-        return part * count // self.parts, (part + 1) * count // self.parts
+    def fire(self, room: Room, crew: Crew, neurons: list[int], extra: Array, steps: int) -> None:
+        """Run the neurons, given as `where` their arrays are, over a chunk."""
+        if not self.stage.driven:
+            crew.run(STILL, self.parts, self._numbers(room, steps), neurons + where(self.base.values))
+            return
+        crew.run(LISTED, self.parts, self._numbers(room, steps), neurons + self._arrays(room, extra))
 
-    def sizes(self, steps: int) -> Sizes:
-        layout = self.stage.layout
-        return Sizes(self.images, steps, layout.pixels, layout.blocks, layout.width)
+    def _numbers(self, room: Room, steps: int) -> list[int]:
+        layout, t, thresholds = self.stage.layout, self.stage.tables, self.stage.threshold_steps
+        sizes = [self.images, steps, layout.pixels, layout.blocks, layout.width]
+        base = [self.base.image, self.base.block, self.base.pixel]
+        fetch = room.used > FETCH * (t.block_size + t.short_used)
+        lists = [room.mark_stride, t.sections.shape[1], t.block_size, t.short_size, t.short_used, int(fetch)]
+        return [*sizes, *thresholds, *base, *lists, t.total]
 
-    def feed(self, room: Room) -> Feed:
+    def _arrays(self, room: Room, extra: Array) -> list[int]:
+        """Base, extra, scratch and feed, in the order of jobs.py."""
         t = self.stage.tables
-        return Feed(
-            entries=room.entries,
-            ranges=room.ranges,
-            marks=room.marks,
-            mark_stride=room.mark_stride,
-            sections=self.sections,
-            factors=t.factors,
-            first=t.first,
-            cut=t.cut,
-            segments=t.rows,
-            shares=t.shares,
-            weights=t.weights,
-            block_size=t.block_size,
-            short=t.short,
-            short_size=t.short_size,
-            short_used=t.short_used,
-            units=t.units,
-            diagonal=t.diagonal,
-            skip=self.skip,
-            skip_scale=self.stage.skip_scale,
-            fetch=room.used > FETCH * (t.block_size + t.short_used),
+        return (
+            where(self.base.values, extra)
+            + room.scratch(self.parts * t.total)
+            + where(t.places, room.entries, room.ranges, room.marks, self.sections)
+            + t.addresses
+            + where(self.skip, self.stage.skip_scale)
         )
 
     def prepare(
         self,
         room: Room,
+        crew: Crew,
         populations: Mapping[str, PopulationState],
         values: ChunkValues,
         steps: int,
@@ -99,7 +95,7 @@ class StageWork:
         self.rows += rows
         for k, (_, route) in enumerate(stage.listed):
             source = populations[route.source]
-            found = room.add(source.words, source.layout, rows, route, k, count, int(tables.sections[k, 7]))
+            found = room.add(crew, source, route, k, count, int(tables.sections[k, 7]))
             # Take the spikes of a pixel together where there are several on average, else one by one.
             self.sections[k, 6] = found > MANY * rows * route.grid
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
@@ -111,7 +107,11 @@ class StageWork:
             names += dict.fromkeys(name for name, _ in stage.listed)
             self.sections = self.sections[:0]
             self.dense_rows += rows
-        return self._computed(values, names)
+        if not names:
+            return _NOTHING
+        crew.rest()
+        with torch_threads(crew.size):
+            return self._computed(values, names)
 
     def _computed(self, values: ChunkValues, names: list[str]) -> Array:
         total: Tensor | None = None
@@ -121,28 +121,15 @@ class StageWork:
                 total = part if total is None else total + part
         return _NOTHING if total is None else self.stage.layout.to_lanes(total).numpy().reshape(-1)
 
-    def currents(self, room: Room, extra: Array, steps: int) -> Tensor:
+    def currents(self, room: Room, crew: Crew, extra: Array, steps: int) -> Tensor:
         """The currents themselves, [images * steps, …]: for the output."""
         layout = self.stage.layout
         value = self.value.expand(self.images, *layout.shape).repeat_interleave(steps, 0)
         if len(self.sections):
             out = zeros(self.images * steps * layout.size, np.float32)
-            fire.gather_currents(self.sizes(steps), self.scratch[0], self.feed(room), out)
-            value = value + layout.from_blocks(out)
+            nothing = where(_NOTHING, _NOTHING, _NOTHING, _NO_SPIKES)
+            crew.run(CURRENTS, self.parts, self._numbers(room, steps), nothing + self._arrays(room, out))
+            found = torch.empty(self.images * steps, *layout.shape)
+            layout.from_blocks(out, found)
+            value = value + found
         return value + layout.from_lanes(extra) if len(extra) else value
-
-
-def _base(stage: Stage, value: Tensor, images: int) -> Base:
-    """The constant current as the kernels read it, no larger than it must be."""
-    layout = stage.layout
-    block = layout.pixels * layout.width
-    if not stage.driven:
-        return Base(layout.to_blocks(value.expand(images, *layout.shape)), layout.size, block, layout.width)
-    if len(value) > 1:
-        return Base(layout.to_blocks(value), layout.size, block, layout.width)
-    flat = value.reshape(layout.channels, layout.pixels)
-    if not bool((flat == flat[:, :1]).all()):
-        return Base(layout.to_blocks(value), 0, block, layout.width)
-    lanes = np.zeros(layout.lanes, np.float32)
-    lanes[: layout.channels] = flat[:, 0].numpy()
-    return Base(aligned(lanes), 0, layout.width, 0)

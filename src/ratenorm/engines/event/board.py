@@ -1,0 +1,122 @@
+"""A board on which a job is written down as plain numbers, so that compiled code can read it without Python.
+
+[kind, parts, numbers …, address and length of each array …]. Beside it flags: the turn, and for each helper the last
+turn it has done. Whoever reads a flag that another thread has written sees all that was written before it.
+"""
+# An intrinsic's arguments are numba types, and its code is not Python's:
+# mypy: disable-error-code="call-arg, return-value, no-untyped-def, no-any-return, attr-defined"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+from ratenorm.engines.event.arrays import Array, zeros
+from ratenorm.engines.event.compiled import compiled
+
+FIRST_NUMBER, FIRST_ARRAY, SIZE = 2, 22, 70
+LINE = 8  # numbers of a cache line: threads that write to one line would slow each other down
+
+
+def new_board() -> Array:
+    """An empty board."""
+    return zeros(SIZE, np.int64)
+
+
+def new_flags(helpers: int) -> Array:
+    """A turn and the flags of some helpers, a cache line each."""
+    return zeros((1 + helpers) * LINE, np.int64)
+
+
+def write(board: Array, kind: int, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
+    """Write a job down. Its arrays, as of `where`, must live until it is done."""
+    board[: FIRST_NUMBER + len(numbers)] = (kind, parts, *numbers)
+    board[FIRST_ARRAY : FIRST_ARRAY + len(arrays)] = arrays
+
+
+def where(*arrays: Array) -> list[int]:
+    """Address and length of each array."""
+    return [number for a in arrays for number in (a.__array_interface__["data"][0], a.size)]
+
+
+@intrinsic
+def acquire(typingctx, flags, index):
+    """Read a flag."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        return builder.load_atomic(builder.gep(data, [args[1]]), "acquire", 8)
+
+    return types.int64(flags, types.uintp), generate
+
+
+@intrinsic
+def release(typingctx, flags, index, value):
+    """Write a flag."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        builder.store_atomic(args[2], builder.gep(data, [args[1]]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(flags, types.uintp, types.int64), generate
+
+
+def _pointer(kind: Any) -> Any:
+    @intrinsic
+    def pointer(typingctx, address):
+        """An address as a pointer."""
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], ir.PointerType(context.get_data_type(kind)))
+
+        return types.CPointer(kind)(types.int64), generate
+
+    return pointer
+
+
+_int16, _uint8, _uint16, _uint32 = (_pointer(k) for k in (types.int16, types.uint8, types.uint16, types.uint32))
+_int64, _uint64, _float32 = (_pointer(k) for k in (types.int64, types.uint64, types.float32))
+
+
+# The k-th array of a job, by type.
+
+
+@compiled
+def int16(board: Array, k: int) -> Array:
+    return carray(_int16(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+
+
+@compiled
+def uint8(board: Array, k: int) -> Array:
+    return carray(_uint8(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+
+
+@compiled
+def uint16(board: Array, k: int) -> Array:
+    return carray(_uint16(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+
+
+@compiled
+def uint32(board: Array, k: int) -> Array:
+    return carray(_uint32(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+
+
+@compiled
+def int64(board: Array, k: int) -> Array:
+    return carray(_int64(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+
+
+@compiled
+def uint64(board: Array, k: int) -> Array:
+    return carray(_uint64(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+
+
+@compiled
+def float32(board: Array, k: int) -> Array:
+    return carray(_float32(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))

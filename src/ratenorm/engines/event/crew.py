@@ -1,0 +1,65 @@
+"""Threads that share the work on one group of images, layer by layer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from ratenorm.engines.event import board as boards
+from ratenorm.engines.event import jobs
+
+PATIENCE = 1 << 20  # looks at a flag, about a millisecond, before a thread gives way to others
+_NAP = 1e-4  # seconds
+
+
+class Crew:
+    """The calling thread and some helpers, which live as long as the `with` block. Without helpers it works alone."""
+
+    def __init__(self, helpers: int = 0) -> None:
+        self.size = 1 + helpers
+        self._board = boards.new_board()
+        self._flags = boards.new_flags(helpers)
+        self._turn = 0
+        self._awake = threading.Event()
+        self._over = False
+        self._threads = [threading.Thread(target=self._help, args=(part,), daemon=True) for part in range(1, self.size)]
+
+    def __enter__(self) -> Crew:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over = True
+        self.rest()
+        self._awake.set()
+        for thread in self._threads:
+            thread.join()
+
+    def run(self, kind: int, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
+        """Do a job together; back when all parts are done."""
+        parts = min(parts, self.size)
+        boards.write(self._board, kind, parts, numbers, arrays)
+        if parts == 1:
+            jobs.perform(self._board, 0)
+            return
+        self._turn += 1
+        self._awake.set()
+        jobs.lead(self._board, self._flags, self._turn)
+        while not jobs.finished(self._flags, self._turn, PATIENCE):
+            time.sleep(0)
+
+    def rest(self) -> None:
+        """Leave the processor to others until the next job."""
+        if self._threads:
+            self._awake.clear()
+            self._flags[0] = jobs.REST
+
+    def _help(self, part: int) -> None:
+        while True:
+            self._awake.wait()
+            if self._over:
+                return
+            if jobs.serve(self._board, self._flags, part, PATIENCE):
+                time.sleep(_NAP)
