@@ -39,7 +39,7 @@ REST = -1  # a turn that is no job: go back to Python and wait there
 # CURRENTS:       -, -, -, -, -, out, total, recent, then those of a feed
 # a feed:         places, entries, ranges, marks, sections, factors, first, cut, segments, shares, weights, short,
 #                 units, diagonal, skip, skip_scale
-# TALLY:          spikes, fan_out, counted, operations
+# TALLY:          spikes, fan_out, counts and operations
 # LIST, POOLED:   spikes, entries, starts, ranges, marks, table, windows
 
 
@@ -115,10 +115,11 @@ def _listed(board: Array, part: int) -> None:
 def _tally(board: Array, part: int) -> None:
     n = board[FIRST_NUMBER:]
     first, last = _share(board, part, n[0])
+    noted = int64(board, 2)
     if board[0] == TALLY:
-        tally(uint16(board, 0), first, last, n[1], int64(board, 1), int64(board, 2), int64(board, 3))
+        tally(uint16(board, 0), first, last, n[1], int64(board, 1), noted[: n[0]], noted[n[0] :])
     else:
-        tally_each(uint16(board, 0), first, last, n[1], int64(board, 1), int64(board, 2), int64(board, 3))
+        tally_each(uint16(board, 0), first, last, n[1], int64(board, 1), noted[: n[0]], noted[n[0] :])
 
 
 @compiled

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class Layout:
         """Channels with those that fill up."""
         return self.width * self.blocks
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         return math.prod(self.shape[1:])
 

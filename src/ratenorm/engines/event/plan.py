@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,11 +18,15 @@ from torch import Tensor
 
 from ratenorm.engines.event.affine import base
 from ratenorm.engines.event.arrays import Array, aligned
+from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.routes import Route, routes, summands
 from ratenorm.engines.event.tables import Tables, make_tables
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire
+
+if TYPE_CHECKING:
+    from ratenorm.engines.event.room import Room
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Stage:
     def fires(self) -> bool:
         return isinstance(self.node.op, Fire)
 
-    @property
+    @cached_property
     def driven(self) -> bool:
         """Whether any spike reaches it."""
         return bool(self.listed or self.computed or self.skip)
@@ -112,6 +118,14 @@ class Stage:
         return aligned(lanes)
 
     @cached_property
+    def where_skip_scale(self) -> Where:
+        return where(self.skip_scale)
+
+    @cached_property
+    def where_fan_out(self) -> Where:
+        return where(self.fan_out)
+
+    @cached_property
     def start(self) -> Array | None:
         """The potentials of one image before the first step; None where all are zero."""
         assert isinstance(self.node.op, Fire)
@@ -119,7 +133,7 @@ class Stage:
             return None
         return self.layout.to_blocks(self.node.op.start.expand(1, *self.layout.shape))
 
-    @property
+    @cached_property
     def threshold_steps(self) -> tuple[int, int]:
         """From one block's thresholds to the next, and from one pixel's; nothing for the output."""
         return (self.thresholds.block, self.thresholds.pixel) if self.fires else (0, 0)
@@ -144,6 +158,7 @@ class Plan:
 
     stages: tuple[Stage, ...]
     static: frozenset[str]  # nodes whose value does not change from step to step
+    rooms: SimpleQueue[Room]  # of earlier simulations, to be used again
 
 
 # A plan holds no reference to its network, so that both go together.
@@ -163,7 +178,7 @@ def _make(net: SpikingNet, static: frozenset[str]) -> Plan:
     stages = [_stage(net, node, static) for node in net.populations]
     if not isinstance(net[net.output].op, Fire):
         stages.append(_stage(net, net[net.output], static))
-    return Plan(tuple(stages), static)
+    return Plan(tuple(stages), static, SimpleQueue())
 
 
 def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ratenorm.engines.event.arrays import Array, bit_positions, zeros
-from ratenorm.engines.event.board import where
+from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.jobs import LIST, POOLED
 from ratenorm.engines.event.routes import Route
@@ -19,64 +19,76 @@ if TYPE_CHECKING:
     from ratenorm.engines.event.state import PopulationState
 
 _POSITIONS = bit_positions()
+_WHERE_POSITIONS = where(_POSITIONS)
 _FIRST_SIZE = 1 << 18
 
 
 class Room:
-    """Grows where it must. `entries` are lists, `ranges` where each lies, `marks` where the part of a pixel ends."""
+    """Grows where it must. Entries are lists, ranges say where each lies, marks where the part of a pixel ends."""
 
     def __init__(self) -> None:
-        self.entries: Array = zeros(_FIRST_SIZE, np.uint32)
-        self.ranges: Array = np.zeros((0, 2), np.uint64)
-        self.marks: Array = np.zeros(0, np.uint32)
-        self.mark_stride = 0
-        self.used = 0
-        self._spikes: dict[str, Array] = {}
+        self.used = self.mark_stride = 0
+        self._entries: Array = zeros(_FIRST_SIZE, np.uint32)
+        self._ranges: Array = np.zeros((0, 2), np.uint64)
+        self._marks: Array = np.zeros(0, np.uint32)
+        self._starts: Array = np.zeros(0, np.uint64)
+        self._spikes: dict[str, tuple[Array, Where]] = {}
         self._total: Array = zeros(0, np.float32)
         self._recent: Array = zeros(0, np.uint8)
+        self._locate()
 
-    def spikes(self, population: str, words: int) -> Array:
+    def _locate(self) -> None:
+        self.where_lists = where(self._entries, self._ranges, self._marks)
+        self._where_starts, self._where_scratch = where(self._starts), where(self._total, self._recent)
+
+    def spikes(self, population: str, words: int) -> tuple[Array, Where]:
         """Words for the spikes of a population, to be written over."""
-        if len(self._spikes.get(population, ())) < words:
-            self._spikes[population] = zeros(words, np.uint16)
-        return self._spikes[population][:words]
+        if population not in self._spikes or len(self._spikes[population][0]) < words:
+            fresh = zeros(words, np.uint16)
+            self._spikes[population] = fresh, where(fresh)
+        return self._spikes[population]
 
-    def scratch(self, size: int) -> list[int]:
-        """Where the currents of a step and the counts of a chunk can be; the counts are zero, and left so."""
+    def scratch(self, size: int) -> Where:
+        """For the currents of a step and the counts of a chunk; the counts are zero, and left so."""
         if len(self._total) < size:
             self._total, self._recent = zeros(size, np.float32), zeros(size, np.uint8)
-        return where(self._total, self._recent)
+            self._locate()
+        return self._where_scratch
 
     def begin(self, rows: int, sections: int, marks: int) -> None:
         """Empty the lists for `rows` rows of `sections` lists each, which have `marks` pixels together."""
         self.used, self.mark_stride = 0, marks
-        if len(self.marks) < rows * marks:
-            self.marks = np.zeros(rows * marks, np.uint32)
-        if len(self.ranges) < rows * sections:
-            self.ranges = np.zeros((rows * sections, 2), np.uint64)
+        if len(self._marks) < rows * marks or len(self._ranges) < rows * sections or len(self._starts) < rows:
+            self._marks = np.zeros(max(len(self._marks), rows * marks), np.uint32)
+            self._ranges = np.zeros((max(len(self._ranges), rows * sections), 2), np.uint64)
+            self._starts = np.zeros(max(len(self._starts), rows), np.uint64)
+            self._locate()
 
     def add(self, crew: Crew, source: PopulationState, route: Route, section: int, sections: int, mark: int) -> int:
         """List a population's spikes for a route; returns the number of entries."""
         layout, rows = source.layout, len(source.row_spikes)
         # A list has no more entries than its row has spikes; sixteen are written at a time.
-        ends = self.used + np.cumsum(source.row_spikes + 16)
-        starts = (ends - source.row_spikes - 16).astype(np.uint64)
-        self._reserve(int(ends[-1]))
+        ends = np.cumsum(source.row_spikes + 16)
+        self._starts[0] = self.used
+        self._starts[1:rows] = ends[:-1] + self.used
+        self._reserve(self.used + int(ends[-1]))
         numbers = [rows, layout.pixels, layout.words, section, sections, mark, self.mark_stride]
-        arrays = (source.words, self.entries, starts, self.ranges, self.marks, _POSITIONS)
+        entries, ranges, marks = (self.where_lists[k : k + 2] for k in (0, 2, 4))
+        arrays = [*source.where_words, *entries, *self._where_starts, *ranges, *marks, *_WHERE_POSITIONS]
         if route.windows is None:
-            crew.run(LIST, rows, numbers, where(*arrays))
+            crew.run(LIST, rows, numbers, arrays)
         else:
             per = next(n for n in (4, 2, 1) if layout.words % n == 0)
             numbers[2] //= per
             pooled = [route.shift, per, route.windows.shape[1], route.digits]
-            crew.run(POOLED, rows, numbers + pooled, where(*arrays, route.windows))
-        self.used = int(ends[-1])
-        lists = self.ranges[section : rows * sections : sections]
+            crew.run(POOLED, rows, numbers + pooled, arrays + where(route.windows))
+        self.used += int(ends[-1])
+        lists = self._ranges[section : rows * sections : sections]
         return int((lists[:, 1] - lists[:, 0]).sum())
 
     def _reserve(self, size: int) -> None:
-        if size > len(self.entries):
+        if size > len(self._entries):
             grown = zeros(2 * size, np.uint32)
-            grown[: self.used] = self.entries[: self.used]
-            self.entries = grown
+            grown[: self.used] = self._entries[: self.used]
+            self._entries = grown
+            self._locate()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -66,7 +67,7 @@ class Route:
         """Bits of a list entry that are a channel; the digit is above."""
         return 16 if self.windows is None else 16 - DIGIT_BITS
 
-    @property
+    @cached_property
     def additions(self) -> int:
         """Synaptic operations if every input spiked once, for the choice between events and convolution."""
         return self.pairs.count * self.weight[:, 0].numel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from queue import Empty
 from typing import TypeVar
 
 import torch
@@ -24,7 +24,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 CHUNK = 32  # steps a layer is run before the next one; below 256, see fire.Scratch
-WORKING_SET = 12 << 20  # bytes of state and spikes of the images that are run together
+WORKING_SET = 64 << 20  # bytes of state and spikes of the images that are run together
 
 
 class EventSimulation:
@@ -54,14 +54,12 @@ class EventSimulation:
         chosen: Coding = Constant() if coding is None else coding
         made = plan(net, isinstance(chosen, Constant))
         settings = Settings(net, made, chosen, fit, first_spikes, choose, parts)
-        self.rooms: SimpleQueue[Room] = SimpleQueue()  # one for each thread
-        for _ in range(self.threads):
-            self.rooms.put(Room())
+        self.rooms = made.rooms
 
         def made_group(start: int, _: Crew) -> Group:
             return Group(settings, x[start : start + size], first_image + start)
 
-        self.groups = self._each(made_group, starts)
+        self.groups = self._each(made_group, starts, helpers=0)
 
     def _images_together(self) -> int:
         state = sum(self.net.neurons.values()) * (8 + CHUNK // 8)
@@ -72,16 +70,19 @@ class EventSimulation:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
 
         def moved_on(group: Group, crew: Crew) -> Tensor:
-            room = self.rooms.get()
+            try:
+                room = self.rooms.get_nowait()
+            except Empty:
+                room = Room()
             try:
                 return group.advance(steps, CHUNK, room, crew)
             finally:
                 self.rooms.put(room)
 
-        return torch.cat(self._each(moved_on, self.groups), 1)
+        return torch.cat(self._each(moved_on, self.groups, helpers=self.threads - 1), 1)
 
-    def _each(self, function: Callable[[In, Crew], Out], items: Sequence[In]) -> list[Out]:
-        """Call a function with each item: in threads of their own where there are several, else with a whole crew."""
+    def _each(self, function: Callable[[In, Crew], Out], items: Sequence[In], helpers: int) -> list[Out]:
+        """Call a function with each item: in threads of their own where there are several, else with some helpers."""
 
         @torch.no_grad()  # gradients are switched on in every new thread
         def alone(item: In) -> Out:
@@ -91,7 +92,7 @@ class EventSimulation:
         if self.threads > 1 and len(items) > 1:
             with torch_threads(self.threads), ThreadPoolExecutor(self.threads) as pool:
                 return list(pool.map(alone, items))
-        with torch.no_grad(), torch_threads(1), Crew(self.threads - 1) as crew:
+        with torch.no_grad(), torch_threads(1), Crew(helpers) as crew:
             return [function(item, crew) for item in items]
 
     def keep(self, images: Sequence[int]) -> None:
@@ -127,7 +128,7 @@ class EventSimulation:
             for population, count, potential in zip(group.populations, counts, potentials, strict=True):
                 population.copy_into(count[own], potential[own])
 
-        self._each(copied, list(zip(starts, self.groups, strict=False)))
+        self._each(copied, list(zip(starts, self.groups, strict=False)), helpers=0)
         layers = tuple(self._activity(k, counts[k], potentials[k]) for k in range(len(shapes)))
         relays = tuple(
             (name, torch.stack([group.relays[name].synaptic_ops() for group in self.groups]).sum(0))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ratenorm.engines.event import measure
 from ratenorm.engines.event.arrays import Array, aligned, zeros
-from ratenorm.engines.event.board import where
+from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.jobs import TALLY, TALLY_EACH
 from ratenorm.engines.event.plan import Stage
@@ -31,7 +31,9 @@ class PopulationState:
         if stage.start is not None:
             self._potential.reshape(images, -1)[:] = stage.start
         self._counts = zeros(size, np.float32)
+        self._locate()
         self.words: Array = np.zeros(0, np.uint16)
+        self.where_words: Where = where(self.words)
         self.row_spikes: Array = np.zeros(0, np.int64)
         self._spikes: list[Array] = []
         self._synaptic_ops: list[Array] = []
@@ -41,23 +43,27 @@ class PopulationState:
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
         self._first = np.zeros(size, np.int32) if first_spikes else None
 
+    def _locate(self) -> None:
+        self._where = where(self._potential, self._counts, self.stage.thresholds.values)
+
     def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, crew: Crew) -> None:
         """Run the population over a chunk of steps; its spikes are then in `words`."""
-        layout, thresholds = self.layout, self.stage.thresholds
-        self.words = room.spikes(self.name, self.images * steps * layout.pixels * layout.words)
-        own = where(self._potential, self._counts, thresholds.values, self.words)
-        work.fire(room, crew, own, extra, steps)
+        layout = self.layout
+        self.words, self.where_words = room.spikes(self.name, self.images * steps * layout.pixels * layout.words)
+        work.fire(room, crew, self._where + self.where_words, extra, steps)
         self._note(steps, first_step, crew)
 
     def _note(self, steps: int, first_step: int, crew: Crew) -> None:
         layout, stage, neurons = self.layout, self.stage, self.layout.size
         rows, kind = self.images * steps, TALLY if stage.fan_out_by_word else TALLY_EACH
-        self.row_spikes, paths = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        arrays = where(self.words, stage.fan_out, self.row_spikes, paths)
+        noted = np.empty((2, rows), np.int64)  # spikes of each row, and their synaptic operations
+        self.row_spikes = noted[0]
+        arrays = [*self.where_words, *stage.where_fan_out, *where(noted)]
         crew.run(kind, rows, (rows, layout.pixels * layout.words), arrays)
-        counted = self.row_spikes.reshape(-1, steps).sum(0)
-        self._spikes.append(counted)
-        self._synaptic_ops.append(paths.reshape(-1, steps).sum(0))
+        by_step = noted.reshape(2, -1, steps).sum(1) if self.images > 1 else noted
+        self._spikes.append(by_step[0])
+        self._synaptic_ops.append(by_step[1])
+        counted = by_step[0]
         if self._goal is not None:
             sums = np.zeros((steps, 2))
             measure.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
@@ -105,6 +111,7 @@ class PopulationState:
         self._potential = aligned(self._potential.reshape(self.images, -1)[chosen])
         self._counts = aligned(self._counts.reshape(self.images, -1)[chosen])
         self.images = len(chosen)
+        self._locate()
 
 
 class RelayState:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ratenorm.engines.event.arrays import Array, aligned
-from ratenorm.engines.event.board import where
+from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
 from ratenorm.engines.event.routes import Route, Window
@@ -46,19 +46,14 @@ class Tables:
     marks: int  # of a row
 
     @cached_property
-    def addresses(self) -> list[int]:
-        """Where the arrays from `factors` to `diagonal` are, for a job."""
-        return where(
-            self.factors,
-            self.first,
-            self.cut,
-            self.rows,
-            self.shares,
-            self.weights,
-            self.short,
-            self.units,
-            self.diagonal,
-        )
+    def where_places(self) -> Where:
+        return where(self.places)
+
+    @cached_property
+    def where_rest(self) -> Where:
+        """The arrays from `factors` to `diagonal`, for a job."""
+        weights = where(self.weights, self.short, self.units, self.diagonal)
+        return where(self.factors, self.first, self.cut, self.rows, self.shares) + weights
 
 
 def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ratenorm.engines.event.affine import ChunkValues
 from ratenorm.engines.event.arrays import Array, zeros
-from ratenorm.engines.event.board import where
+from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.jobs import CURRENTS, LISTED, STILL
 from ratenorm.engines.event.plan import Stage
@@ -31,7 +31,8 @@ FETCH = 1 / 1024  # listed spikes for each weight of a block from which most of 
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
 
 _NOTHING: Array = np.zeros(0, np.float32)
-_NO_SPIKES: Array = np.zeros(0, np.uint16)
+_NOWHERE = where(_NOTHING)
+_NO_SPIKES = where(np.zeros(0, np.uint16))
 
 
 class StageWork:
@@ -46,17 +47,17 @@ class StageWork:
             self.value, self.base = stage.base, stage.base_everywhere
         else:
             self.value, self.base = value, stage.base_of(value.expand(images, *stage.layout.shape))
-        tables = stage.tables
         self.rows = self.dense_rows = 0  # run so far, and how many of them by convolution
-        self.sections = tables.sections
-        self.skip = _NO_SPIKES
+        self.sections = stage.tables.sections.copy()
+        self.listed = True  # or else torch computes what could be listed
+        self.skip: Where = _NO_SPIKES
+        self._where_base, self._where_sections = where(self.base.values), where(self.sections)
 
-    def fire(self, room: Room, crew: Crew, neurons: list[int], extra: Array, steps: int) -> None:
-        """Run the neurons, given as `where` their arrays are, over a chunk."""
-        if not self.stage.driven:
-            crew.run(STILL, self.parts, self._numbers(room, steps), neurons + where(self.base.values))
-            return
-        crew.run(LISTED, self.parts, self._numbers(room, steps), neurons + self._arrays(room, extra))
+    def fire(self, room: Room, crew: Crew, neurons: Where, extra: Array, steps: int) -> None:
+        """Run the neurons over a chunk."""
+        kind = LISTED if self.stage.driven else STILL
+        arrays = self._arrays(room, extra) if self.stage.driven else self._where_base
+        crew.run(kind, self.parts, self._numbers(room, steps), neurons + arrays)
 
     def _numbers(self, room: Room, steps: int) -> list[int]:
         layout, t, thresholds = self.stage.layout, self.stage.tables, self.stage.threshold_steps
@@ -66,16 +67,21 @@ class StageWork:
         lists = [room.mark_stride, t.sections.shape[1], t.block_size, t.short_size, t.short_used, int(fetch)]
         return [*sizes, *thresholds, *base, *lists, t.total]
 
-    def _arrays(self, room: Room, extra: Array) -> list[int]:
+    def _arrays(self, room: Room, extra: Array) -> Where:
         """Base, extra, scratch and feed, in the order of jobs.py."""
         t = self.stage.tables
-        return (
-            where(self.base.values, extra)
-            + room.scratch(self.parts * t.total)
-            + where(t.places, room.entries, room.ranges, room.marks, self.sections)
-            + t.addresses
-            + where(self.skip, self.stage.skip_scale)
-        )
+        sections = self._where_sections if self.listed else [self._where_sections[0], 0]
+        return [
+            *self._where_base,
+            *(where(extra) if len(extra) else _NOWHERE),
+            *room.scratch(self.parts * t.total),
+            *t.where_places,
+            *room.where_lists,
+            *sections,
+            *t.where_rest,
+            *self.skip,
+            *self.stage.where_skip_scale,
+        ]
 
     def prepare(
         self,
@@ -91,7 +97,7 @@ class StageWork:
         tables, cost = stage.tables, 0.0
         count = len(stage.listed)
         room.begin(rows, count, tables.marks)
-        self.sections = tables.sections.copy()
+        self.listed = True
         self.rows += rows
         for k, (_, route) in enumerate(stage.listed):
             source = populations[route.source]
@@ -101,11 +107,11 @@ class StageWork:
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
             cost += found * stage.layout.blocks * ENTRY + share * route.additions * ADDITION
         if stage.skip is not None:
-            self.skip = populations[stage.skip.source].words
+            self.skip = populations[stage.skip.source].where_words
         names = list(stage.computed)
         if choose and cost > stage.dense_cost(rows, MULTIPLY_ADD, UNPACK, REORDER):
             names += dict.fromkeys(name for name, _ in stage.listed)
-            self.sections = self.sections[:0]
+            self.listed = False
             self.dense_rows += rows
         if not names:
             return _NOTHING
@@ -125,10 +131,9 @@ class StageWork:
         """The currents themselves, [images * steps, …]: for the output."""
         layout = self.stage.layout
         value = self.value.expand(self.images, *layout.shape).repeat_interleave(steps, 0)
-        if len(self.sections):
+        if self.listed and len(self.sections):
             out = zeros(self.images * steps * layout.size, np.float32)
-            nothing = where(_NOTHING, _NOTHING, _NOTHING, _NO_SPIKES)
-            crew.run(CURRENTS, self.parts, self._numbers(room, steps), nothing + self._arrays(room, out))
+            crew.run(CURRENTS, self.parts, self._numbers(room, steps), 4 * _NOWHERE + self._arrays(room, out))
             found = torch.empty(self.images * steps, *layout.shape)
             layout.from_blocks(out, found)
             value = value + found
