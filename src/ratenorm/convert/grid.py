@@ -5,7 +5,7 @@ two, g, and no sum of them can exceed 2^24 g, every partial sum is exact, and al
 of chunks agree bit for bit. Without this they differ by 1e-7, which now and then moves a spike by a step; a deep
 network multiplies such a difference several-fold a layer, until its logits hang on the order of additions.
 
-g is chosen channel by channel, and for 3x3 convolutions so that even the 16 largest weights of a tap add up to less
+g is chosen channel by channel, and for convolutions so that even the 16 largest weights of a tap add up to less
 than 2^15 g: a weight is then a 16-bit whole number, and the event engine adds several of them in 16 bits. Where weights
 are spread like a bell curve, rounding moves them by some 3e-4 of their spread, about as much as half precision would.
 """
@@ -88,10 +88,10 @@ def _power_of_two(least: Tensor) -> Tensor:
 def _short_step(op: Op, unit: float) -> Tensor:
     """For each output channel the least step of which 16 bits hold the sum of the largest weights of a tap.
 
-    A channel counts 1 / unit times at most: that often a window of a pool can spike. Only 3x3 convolutions, plain or
-    behind a 2x2 pool, are worth it.
+    A channel counts 1 / unit times at most: that often a window of a pool can spike. Only convolutions, plain or behind
+    a 2x2 pool, are worth it.
     """
-    if not isinstance(op, Conv) or tuple(op.weight.shape[2:]) != (3, 3) or op.groups > 1 or unit < 0.25:
+    if not isinstance(op, Conv) or op.groups > 1 or unit < 0.25:
         return torch.zeros((), dtype=torch.float64)
     sizes = op.weight.double().abs().flatten(2)  # [C_out, C_in, taps]
     largest = sizes.topk(min(TOGETHER, sizes.shape[1]), dim=1).values.sum(1)

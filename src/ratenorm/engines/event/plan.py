@@ -198,7 +198,7 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
             listed += [(name, route) for route in found]
     skip = next((route for _, route in listed if route.skip and fires), None)
     listed = [(name, route) for name, route in listed if route is not skip]
-    if listed and not any(route.window for _, route in listed):
+    if listed and (layout.pixels == 1 or all(route.diagonal for _, route in listed)):
         layout = layout.widened()
     fan_out, by_word = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
     constant = None if _reads(net, current, static) else base(net, current, {})

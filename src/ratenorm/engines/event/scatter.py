@@ -25,7 +25,15 @@ from ratenorm.engines.event.vector_add import (
     one_1x1,
     one_3x3,
 )
-from ratenorm.engines.event.vector_short import short_2x2, short_2x3, short_3x2, short_3x3
+from ratenorm.engines.event.vector_short import (
+    points_1,
+    points_2,
+    points_4,
+    short_2x2,
+    short_2x3,
+    short_3x2,
+    short_3x3,
+)
 
 ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
 
@@ -75,6 +83,9 @@ def scatter(total: Array, block: int, width: int, row: int, feed: Feed) -> None:
         weight0 = uintp(section[2]) + uintp(block) * uintp(size)
         if section[0] == 1:
             _own(total, block, width, begin, end, section, feed)
+        elif section[0] == 4:
+            mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
+            _points(total, block, begin, section, weight0, mark0, feed)
         elif section[0] == 0:
             _rows(total, width, begin, end, section, weight0, feed)
         elif section[6] == 0:
@@ -93,12 +104,11 @@ def _one_by_one(total: Array, block: int, begin: uintp, end: uintp, section: Arr
     pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
     entries, first, weights, factors = feed.entries, feed.first, feed.weights, feed.factors
     if section[10] > 0:
-        unit0, inputs = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+        short, units, size = feed.short, feed.units, uintp(288)
+        unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
         for e in range(begin, end):
-            place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
-            short_3x3(
-                total, place, stride, feed.short, weight0, shift, inputs, feed.units, unit0, entries, e, e + ONE, ONE
-            )
+            at = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
+            short_3x3(total, short, weight0, size, shift, count, units, unit0, entries, e, e + ONE, ONE, at, stride)
     elif section[0] == 2:
         for e in range(begin, end):
             place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
@@ -148,23 +158,55 @@ def _pixel_by_pixel_short(
     """The same with 16-bit weights."""
     pixel0, stride, shift, most = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[10])
     entries, first, short, marks, units = feed.entries, feed.first, feed.short, feed.marks, feed.units
-    unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+    unit0, count, size = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12]), uintp(288)
     for p in range(uintp(section[5])):
         end = uintp(marks[mark0 + p])
         if end != begin:
-            place, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
+            at, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
             if cut == ZERO:
-                short_3x3(total, place, stride, short, weight0, shift, count, units, unit0, entries, begin, end, most)
+                short_3x3(
+                    total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, at, stride
+                )
             else:
                 down, right = (cut >> uintp(2)) & ONE, cut >> uintp(3)
-                place += down * stride + right * uintp(32)
+                at += down * stride + right * uintp(32)
                 row = weight0 + down * uintp(96) + right * uintp(32)
                 if cut & uintp(3) == uintp(3):
-                    short_2x2(total, place, stride, short, row, shift, count, units, unit0, entries, begin, end, most)
+                    short_2x2(
+                        total, short, row, size, shift, count, units, unit0, entries, begin, end, most, at, stride
+                    )
                 elif cut & ONE:
-                    short_2x3(total, place, stride, short, row, shift, count, units, unit0, entries, begin, end, most)
+                    short_2x3(
+                        total, short, row, size, shift, count, units, unit0, entries, begin, end, most, at, stride
+                    )
                 else:
-                    short_3x2(total, place, stride, short, row, shift, count, units, unit0, entries, begin, end, most)
+                    short_3x2(
+                        total, short, row, size, shift, count, units, unit0, entries, begin, end, most, at, stride
+                    )
+        begin = end
+
+
+@compiled
+def _points(total: Array, block: int, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
+    """Additions of any shape with 16-bit weights, all spikes of a pixel together, to four target pixels at a time."""
+    pixel0, shift, most = uintp(section[1]), uintp(section[8]), uintp(section[10])
+    entries, first, short, marks, units, table = (
+        feed.entries, feed.first, feed.short, feed.marks, feed.units, feed.segments
+    )  # fmt: skip
+    unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+    size = uintp(section[3]) * uintp(32)
+    for p in range(uintp(section[5])):
+        end = uintp(marks[mark0 + p])
+        if end != begin:
+            g, last = uintp(first[pixel0 + p]), uintp(first[pixel0 + p + ONE])
+            while g + uintp(4) <= last:
+                points_4(total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, table, g)
+                g += uintp(4)
+            if g + uintp(2) <= last:
+                points_2(total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, table, g)
+                g += uintp(2)
+            if g < last:
+                points_1(total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, table, g)
         begin = end
 
 

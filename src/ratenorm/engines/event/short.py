@@ -14,6 +14,7 @@ LARGEST = np.iinfo(np.int16).max
 TOGETHER = (16, 8, 4)  # spikes added before a sum is widened: the more, the less often
 TINY = 2.0**-100  # a unit below this could leave float32 when multiplied
 DIGITS = 24  # of a float32
+WIDE = 32  # lanes of a block, and of a vector of 16-bit numbers
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
 from ratenorm.engines.event.routes import Route, Window
-from ratenorm.engines.event.short import Short, as_short
+from ratenorm.engines.event.short import WIDE, Short, as_short
 
 # Kinds of sections: how the spikes of a list find the currents they add to.
 ROWS = 0  # along the segments of their pixel, to all channels
 OWN = 1  # along the segments of their pixel, to their own channel only
 WINDOW = 2  # to three runs of three pixels, all channels: a 3x3 convolution
 POINT = 3  # to one pixel, all channels: a 1x1 convolution, or a linear layer
+POINTS = 4  # along the segments of their pixel, each one pixel long, to all channels: 16-bit weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Tables:
 
     sections: Array  # [routes, 13], see _Builder.add
     factors: Array  # by section and digit
-    first: Array  # by pixel: its first segment (ROWS, OWN), or where its currents begin (WINDOW, POINT)
+    first: Array  # by pixel: its first segment (ROWS, OWN, POINTS), or where its currents begin (WINDOW, POINT)
     cut: Array  # by pixel: what of its window lies outside the picture, see _cut; 0 for nothing, or for other kinds
     rows: Array  # [segments, 3]
     shares: Array  # [segments]
@@ -64,7 +65,7 @@ def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:
     """
     width = layout.width
     window = next((r.window for r in routes if r.window is not None), None)
-    if window is None or width != 32:
+    if window is None or width != WIDE:
         return np.arange(layout.pixels) * width, 0, (layout.pixels + 1) * width
     line = window.width + 2
     height, breadth = layout.shape[1:]
@@ -111,8 +112,8 @@ class _Builder:
         self.pixels = self.segments = self.weight0 = self.short0 = self.short_used = self.diagonal0 = self.marks = 0
 
     def add(self, route: Route) -> None:
-        kind, first = self._kind(route)
-        short = as_short(self._blocked(route), route) if kind == WINDOW else None
+        short = self._short(route)
+        kind, first = self._kind(route, short is not None)
         self.sections.append(
             (
                 kind,
@@ -138,22 +139,26 @@ class _Builder:
         self.pixels += len(first)
         self._add_weights(route, short)
 
-    def _kind(self, route: Route) -> tuple[int, Array]:
+    def _short(self, route: Route) -> Short | None:
+        plain = not route.diagonal and self.layout.width == WIDE and bool((route.pairs.share == 1).all())
+        return as_short(self._blocked(route), route) if plain else None
+
+    def _kind(self, route: Route, short: bool) -> tuple[int, Array]:
         width, pairs = self.layout.width, route.pairs
         if route.window is not None and self.line == route.window.width + 2:
             y, x = np.divmod(np.arange(route.grid), route.window.width)
             return WINDOW, (y * self.line + x) * width
         simple = route.weight.shape[1] == 1 and len(np.unique(pairs.source)) == pairs.count
-        if simple and not route.diagonal and width == 32 and bool((pairs.share == 1).all()):
+        if simple and not short and not route.diagonal and width == WIDE and bool((pairs.share == 1).all()):
             start = np.full(route.grid, self.total - width)
             start[pairs.source] = self.places[pairs.target]
             return POINT, start
-        cut = segments(pairs, route.grid, self.line > 0)
+        cut = segments(pairs, route.grid, short or self.line > 0)
         self.rows.append(np.stack([self.places[cut.rows[:, 0]], cut.rows[:, 1] * width, cut.rows[:, 2] * width], 1))
         self.shares.append(cut.shares)
         first = cut.first + self.segments
         self.segments += len(cut.rows)
-        return (OWN if route.diagonal else ROWS), first
+        return (OWN if route.diagonal else POINTS if short else ROWS), first
 
     def _blocked(self, route: Route) -> Tensor:
         """[block, C_in, tap, lane]"""
