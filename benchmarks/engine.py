@@ -25,6 +25,7 @@ from numpy import uintp
 from torch import Tensor
 
 from networks import Subject, subject
+from ratenorm.convert.grid import on_grid
 from ratenorm.engines.event.arrays import zeros
 from ratenorm.engines.event.vector_add import many_3x3
 from ratenorm.engines.event.vector_short import short_3x3
@@ -104,7 +105,7 @@ def layer_at(density: float, channels: int, size: int) -> tuple[SpikingNet, Spik
     nodes = (Node(INPUT, Input()), Node("source", source, (INPUT,)), Node("conv", conv, ("source",)))
     fire = Node("fire", Fire(torch.ones(1), torch.zeros(1)), ("conv",))
     x = torch.full((2, *shape), density)
-    return SpikingNet(nodes[:2], "source", shape), SpikingNet((*nodes, fire), "fire", shape), x
+    return SpikingNet(nodes[:2], "source", shape), on_grid(SpikingNet((*nodes, fire), "fire", shape)), x
 
 
 def over_density(channels: int, size: int, repeats: int) -> list[dict[str, float]]:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from ratenorm.engines.event.state import PopulationState
 
 # What things cost, in nanoseconds on one core with 512-bit vectors; only their ratios matter. See benchmarks/engine.py.
-ENTRY = 1.6  # to take up a listed spike for a block
+ENTRY = 1.4  # to take up a listed spike for a block
 ADDITION = 1 / 34  # to add one weight
+SHORT_ADDITION = 1 / 67  # in 16 bits
 MULTIPLY_ADD = 1 / 85  # in a dense convolution, the padding included
 UNPACK = 1.5  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
 REORDER = 7.0  # to bring one weight into the order of a dense convolution, in every chunk
@@ -105,7 +106,8 @@ class StageWork:
             # Take the spikes of a pixel together where there are several on average, else one by one.
             self.sections[k, 6] = found > MANY * rows * route.grid
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
-            cost += found * stage.layout.blocks * ENTRY + share * route.additions * ADDITION
+            addition = SHORT_ADDITION if self.sections[k, 10] else ADDITION
+            cost += found * stage.layout.blocks * ENTRY + share * route.additions * addition
         if stage.skip is not None:
             self.skip = populations[stage.skip.source].where_words
         names = list(stage.computed)
