@@ -46,7 +46,7 @@ def test_helpers_come_back_from_a_rest_and_from_boredom() -> None:
 
 def test_no_thread_is_left_behind_even_by_an_error() -> None:
     before = threading.active_count()
-    with pytest.raises(TypeError), Crew(2) as crew:
+    with pytest.raises(ValueError, match="no number"), Crew(2) as crew:
         crew.run(TALLY, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
     assert threading.active_count() == before
 
