@@ -23,6 +23,7 @@ BASELINES: dict[str, str] = {
     "model": "Diehl, model-based",
     "channel": "channel-wise",
 }
+IN_TABLE_2 = ("Max Norm", "Robust Norm", "RMP")  # with which the paper compares step by step
 OUR_WEIGHTS = ", our weights"  # behind the name of a baseline that starts from the Rate-Norm network
 
 
@@ -112,9 +113,10 @@ ALL: tuple[Preset, ...] = (
         "cifar10",
         24,
         0.05,
-        4,
+        2,
         0.1,
         smooth=0.1,
+        lams=(0.02, 0.05),
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
         note="512-wide fully connected layers",
