@@ -10,7 +10,6 @@ from ratenorm.engines.event import board as boards
 from ratenorm.engines.event import jobs
 
 PATIENCE = 1 << 20  # looks at a flag, about a millisecond, before a thread gives way to others
-_NAP = 1e-4  # seconds
 
 
 class Crew:
@@ -48,6 +47,7 @@ class Crew:
         self._awake.set()
         jobs.lead(self._board, self._flags, self._turn)
         while not jobs.finished(self._flags, self._turn, PATIENCE):
+            self._awake.set()  # in case a helper lay down just when the job was announced
             time.sleep(0)
 
     def rest(self) -> None:
@@ -62,4 +62,4 @@ class Crew:
             if self._over:
                 return
             if jobs.serve(self._board, self._flags, part, PATIENCE):
-                time.sleep(_NAP)
+                self._awake.clear()  # nothing to do for long: sleep until the next job
