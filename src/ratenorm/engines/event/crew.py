@@ -32,9 +32,10 @@ class Crew:
     def __exit__(self, *error: object) -> None:
         self._over = True
         self.rest()
-        self._awake.set()
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive():
+                self._awake.set()  # again and again: another one may lie down in between
+                thread.join(0.01)
 
     def run(self, kind: int, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
         """Do a job together; back when all parts are done."""
@@ -57,9 +58,7 @@ class Crew:
             self._flags[0] = jobs.REST
 
     def _help(self, part: int) -> None:
-        while True:
+        while not self._over:
             self._awake.wait()
-            if self._over:
-                return
             if jobs.serve(self._board, self._flags, part, PATIENCE):
                 self._awake.clear()  # nothing to do for long: sleep until the next job
