@@ -82,18 +82,18 @@ class EventSimulation:
         return torch.cat(self._each(moved_on, self.groups, helpers=self.threads - 1), 1)
 
     def _each(self, function: Callable[[In, Crew], Out], items: Sequence[In], helpers: int) -> list[Out]:
-        """Call a function with each item: in threads of their own where there are several, else with some helpers."""
+        """Call a function with each item, in threads of their own where there are several, which share the helpers."""
 
         @torch.no_grad()  # gradients are switched on in every new thread
-        def alone(item: In) -> Out:
-            with torch_threads(1):
-                return function(item, Crew())
+        def called(item: In) -> Out:
+            with torch_threads(1), Crew(max(0, (1 + helpers) // len(items) - 1)) as crew:
+                return function(item, crew)
 
-        if self.threads > 1 and len(items) > 1:
-            with torch_threads(self.threads), ThreadPoolExecutor(self.threads) as pool:
-                return list(pool.map(alone, items))
-        with torch.no_grad(), torch_threads(1), Crew(helpers) as crew:
-            return [function(item, crew) for item in items]
+        if self.threads == 1 or len(items) == 1:
+            return [called(item) for item in items]
+        # torch's number of threads is each thread's own, but new ones begin with what was set last, anywhere
+        with torch_threads(self.threads), ThreadPoolExecutor(min(self.threads, len(items))) as pool:
+            return list(pool.map(called, items))
 
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only, in their order; what the others did stays counted."""
