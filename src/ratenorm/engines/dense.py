@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -240,17 +241,20 @@ class DenseSimulation:
             LayerActivity(
                 name=name,
                 neurons=self.net.neurons[name],
-                counts=pop.counts,
                 spikes=torch.stack(pop.spikes),
                 synaptic_ops=torch.stack(pop.synaptic_ops),
-                potential=pop.potential,
                 fit=_fit(pop),
                 first_spike=pop.first_spike,
+                neuron_by_neuron=partial(_together, pop.counts.clone(), pop.potential.clone()),
             )
             for name, pop in self.populations.items()
         )
         relays = tuple((name, torch.stack(relay.synaptic_ops)) for name, relay in self.relays.items())
         return SimResult(torch.cat(self.logits), layers, relays, "dense")
+
+
+def _together(counts: Tensor, potential: Tensor) -> tuple[Tensor, Tensor]:
+    return counts, potential
 
 
 def _fit(pop: _Population) -> Fit | None:

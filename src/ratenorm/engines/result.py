@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,12 +35,25 @@ class LayerActivity:
 
     name: str
     neurons: int
-    counts: Tensor  # [B, …] spikes of each neuron over all steps
     spikes: Tensor  # [T] spikes in each step
     synaptic_ops: Tensor  # [T] spikes in each step, each times its real fan-out
-    potential: Tensor  # [B, …] membrane potential after the last step
     fit: Fit | None  # against the analog rates; None if not asked for
     first_spike: Tensor | None  # [B, …] step of the first spike from 1, 0 for never; None if not asked for
+    neuron_by_neuron: Callable[[], tuple[Tensor, Tensor]]  # counts and potential; brought into order when asked for
+
+    @property
+    def counts(self) -> Tensor:
+        """[B, …] spikes of each neuron over all steps."""
+        return self._states[0]
+
+    @property
+    def potential(self) -> Tensor:
+        """[B, …] membrane potential after the last step."""
+        return self._states[1]
+
+    @cached_property
+    def _states(self) -> tuple[Tensor, Tensor]:
+        return self.neuron_by_neuron()
 
     def rates(self, steps: int) -> Tensor:
         """Spikes a step of each neuron."""

@@ -17,7 +17,7 @@ from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.engines.event import work
 from ratenorm.engines.event.simulation import EventSimulation
-from ratenorm.engines.simulate import simulate, stream
+from ratenorm.engines.simulate import EngineName, simulate, start, stream
 from ratenorm.graph.net import SpikingNet
 
 
@@ -145,3 +145,17 @@ def test_a_simulation_goes_with_its_last_reference() -> None:
         assert not gone.alive
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("engine", ["dense", "event"])
+def test_a_result_stays_what_it_was_when_the_simulation_goes_on(engine: EngineName) -> None:
+    net = random_net(5)
+    x = random_images(net, 3, 5)
+    going = start(net, x, engine)
+    going.advance(4)
+    result, expected = going.result(), simulate(net, x, 4, engine="dense")
+    going.advance(5)
+    for early, late, then in zip(result.layers, going.result().layers, expected.layers, strict=True):
+        assert torch.equal(early.counts, then.counts)
+        assert torch.equal(early.potential, then.potential)
+        assert float(late.counts.sum()) >= float(early.counts.sum())

@@ -15,14 +15,23 @@ def zeros(count: int, dtype: Any) -> Array:
     """A flat array of zeros whose first entry starts a cache line: a vector load never straddles two."""
     kind = np.dtype(dtype)
     raw = np.zeros(count * kind.itemsize + _LINE, np.uint8)
-    start = -raw.ctypes.data % _LINE
+    start = -_address(raw) % _LINE
     return raw[start : start + count * kind.itemsize].view(kind)
+
+
+def _address(values: Array) -> int:
+    return int(values.__array_interface__["data"][0])
 
 
 def aligned(values: Array) -> Array:
     """The values flat and starting on a cache line; a copy where they are not."""
-    if values.flags.c_contiguous and values.ctypes.data % _LINE == 0:
+    if values.flags.c_contiguous and _address(values) % _LINE == 0:
         return values.reshape(-1)
+    return copied(values)
+
+
+def copied(values: Array) -> Array:
+    """A copy, flat and starting on a cache line."""
     out = zeros(values.size, values.dtype)
     out[:] = values.reshape(-1)
     return out

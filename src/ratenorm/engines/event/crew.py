@@ -45,11 +45,13 @@ class Crew:
             jobs.perform(self._board, 0)
             return
         self._turn += 1
-        self._awake.set()
-        jobs.lead(self._board, self._flags, self._turn)
-        while not jobs.finished(self._flags, self._turn, PATIENCE):
+        if not self._awake.is_set():
+            self._awake.set()
+        done = jobs.lead(self._board, self._flags, self._turn, PATIENCE)
+        while not done:
             self._awake.set()  # in case a helper lay down just when the job was announced
             time.sleep(0)
+            done = jobs.finished(self._flags, self._turn, PATIENCE)
 
     def rest(self) -> None:
         """Leave the processor to others until the next job."""

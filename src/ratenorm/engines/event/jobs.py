@@ -145,13 +145,6 @@ def _list(board: Array, part: int) -> None:
 
 
 @compiled
-def lead(board: Array, flags: Array, turn: int) -> None:
-    """Announce the job on the board and do the first part of it."""
-    release(flags, ZERO, turn)
-    perform(board, 0)
-
-
-@compiled
 def finished(flags: Array, turn: int, patience: int) -> bool:
     """Wait, awake, until all helpers have done this turn; False where it takes too long."""
     for helper in range(1, len(flags) // LINE):
@@ -161,6 +154,14 @@ def finished(flags: Array, turn: int, patience: int) -> bool:
             if tries == patience:
                 return False
     return True
+
+
+@compiled
+def lead(board: Array, flags: Array, turn: int, patience: int) -> bool:
+    """Announce the job on the board, do the first part of it, and wait for the others; False as of `finished`."""
+    release(flags, ZERO, turn)
+    perform(board, 0)
+    return finished(flags, turn, patience)
 
 
 @compiled

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import Empty
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
 from ratenorm.engines.event.room import Room
+from ratenorm.engines.event.state import States
 from ratenorm.engines.event.threads import torch_threads
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import SpikingNet, check_input
@@ -118,18 +119,7 @@ class EventSimulation:
 
     def result(self) -> SimResult:
         """What happened so far."""
-        shapes = [(self.batch, *self.net.shapes[node.name]) for node in self.net.populations]
-        counts, potentials = ([torch.empty(shape) for shape in shapes] for _ in range(2))
-        starts = itertools.accumulate((len(group.x) for group in self.groups), initial=0)
-
-        def copied(where: tuple[int, Group], _: Crew) -> None:
-            start, group = where
-            own = slice(start, start + len(group.x))
-            for population, count, potential in zip(group.populations, counts, potentials, strict=True):
-                population.copy_into(count[own], potential[own])
-
-        self._each(copied, list(zip(starts, self.groups, strict=False)), helpers=0)
-        layers = tuple(self._activity(k, counts[k], potentials[k]) for k in range(len(shapes)))
+        layers = tuple(self._activity(k) for k in range(len(self.net.populations)))
         relays = tuple(
             (name, torch.stack([group.relays[name].synaptic_ops() for group in self.groups]).sum(0))
             for name in self.groups[0].relays
@@ -137,20 +127,32 @@ class EventSimulation:
         logits = torch.cat([torch.cat(group.logits) for group in self.groups], 1)
         return SimResult(logits, layers, relays, "auto" if self.choose else "event")
 
-    def _activity(self, k: int, counts: Tensor, potential: Tensor) -> LayerActivity:
+    def _activity(self, k: int) -> LayerActivity:
         node = self.net.populations[k]
         parts = [group.populations[k] for group in self.groups]
         first = [p.first_spikes() for p in parts]
         return LayerActivity(
             name=node.name,
             neurons=self.net.neurons[node.name],
-            counts=counts,
             spikes=torch.stack([p.spikes() for p in parts]).sum(0),
             synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
-            potential=potential,
             fit=_joined([p.fit() for p in parts]),
             first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
+            neuron_by_neuron=partial(_in_order, [part.states() for part in parts]),
         )
+
+
+def _in_order(parts: Sequence[States]) -> tuple[Tensor, Tensor]:
+    """Counts and potentials of all images, [B, …]."""
+    shape = (sum(part.images for part in parts), *parts[0].layout.shape)
+    counts, potential = torch.empty(shape), torch.empty(shape)
+    start = 0
+    for part in parts:
+        own = slice(start, start + part.images)
+        part.layout.from_blocks(part.counts, counts[own])
+        part.layout.from_blocks(part.potential, potential[own])
+        start += part.images
+    return counts, potential
 
 
 def _joined(parts: list[Fit | None]) -> Fit | None:

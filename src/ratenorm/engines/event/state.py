@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ratenorm.engines.event import measure
-from ratenorm.engines.event.arrays import Array, aligned, zeros
+from ratenorm.engines.event.arrays import Array, aligned, copied, zeros
 from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.jobs import TALLY, TALLY_EACH
+from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.work import StageWork
 from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
 from ratenorm.graph.ops import MaxPool
+
+
+class States(NamedTuple):
+    """Counts and potentials of some images, in blocks."""
+
+    layout: Layout
+    images: int
+    counts: Array
+    potential: Array
 
 
 class PopulationState:
@@ -31,6 +42,7 @@ class PopulationState:
         if stage.start is not None:
             self._potential.reshape(images, -1)[:] = stage.start
         self._counts = zeros(size, np.float32)
+        self._given_away = False  # to a result, which must not change any more
         self._locate()
         self.words: Array = np.zeros(0, np.uint16)
         self.where_words: Where = where(self.words)
@@ -49,6 +61,9 @@ class PopulationState:
     def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, crew: Crew) -> None:
         """Run the population over a chunk of steps; its spikes are then in `words`."""
         layout = self.layout
+        if self._given_away:
+            self._counts, self._potential, self._given_away = copied(self._counts), copied(self._potential), False
+            self._locate()
         self.words, self.where_words = room.spikes(self.name, self.images * steps * layout.pixels * layout.words)
         work.fire(room, crew, self._where + self.where_words, extra, steps)
         self._note(steps, first_step, crew)
@@ -80,10 +95,10 @@ class PopulationState:
         last = torch.from_numpy(out).view(rows, *layout.shape[1:], layout.channels)
         return last.movedim(-1, 1)
 
-    def copy_into(self, counts: Tensor, potential: Tensor) -> None:
-        """Counts and potentials of these images, [images, …]."""
-        self.layout.from_blocks(self._counts, counts)
-        self.layout.from_blocks(self._potential, potential)
+    def states(self) -> States:
+        """What every neuron has come to, as it lies here; whoever has it may keep it."""
+        self._given_away = True
+        return States(self.layout, self.images, self._counts, self._potential)
 
     def spikes(self) -> Tensor:
         return torch.from_numpy(np.concatenate(self._spikes)).double()
