@@ -41,11 +41,12 @@ class LayerTotals:
     def add(self, layer: LayerActivity, steps: int) -> None:
         self.spikes += layer.spikes.cpu()
         self.synaptic_ops += layer.synaptic_ops.cpu()
-        # counts are whole numbers: bin k holds rates in [k/20, (k+1)/20), the last one 1 as well
-        index = (layer.counts.flatten().double() * BINS / steps).long().clamp_(max=BINS - 1)
-        self.rates += torch.bincount(index.cpu(), minlength=BINS)
-        self.saturated += int((layer.counts >= steps - 1).sum()) if steps > 1 else int((layer.counts >= 1).sum())
-        self.dead += int((layer.counts == 0).sum())
+        neurons = torch.bincount(layer.counts.flatten().int().cpu(), minlength=steps + 1)  # that spiked 0, 1, … T times
+        # bin k holds rates in [k/20, (k+1)/20), the last one 1 as well
+        bins = (torch.arange(steps + 1).double() * BINS / steps).long().clamp_(max=BINS - 1)
+        self.rates.index_add_(0, bins, neurons)
+        self.saturated += int(neurons[max(1, steps - 1) :].sum())
+        self.dead += int(neurons[0])
         self.negative += int((layer.potential < 0).sum())
         if layer.fit is not None:
             old = self.fit
