@@ -118,6 +118,19 @@ def test_what_is_not_trained_is_not_added(tmp_path: Path, tiny: Scale) -> None:
         add_to_zoo(PRESET, 3, tmp_path, tmp_path / "zoo", tiny, None, 0, lambda text: None)
 
 
+def test_the_relu_network_is_added_as_soon_as_it_is_trained(
+    tiny_results: Path, tiny: Scale, made: Path, tmp_path: Path, small_mnist: None
+) -> None:
+    place = place_of(PRESET, 0, tmp_path / "work", tiny)
+    shutil.copytree(place_of(PRESET, 0, tiny_results / "work", tiny).relu.parent, place.relu.parent)
+    said: list[str] = []
+    add_to_zoo(PRESET, 0, tmp_path / "work", tmp_path / "zoo", tiny, None, 4, said.append)
+    assert zoo.names(tmp_path / "zoo") == [f"{NAME}-relu"]
+    assert "only the ReLU network was added" in said[-1]
+    file = f"{NAME}-relu.safetensors"
+    assert (tmp_path / "zoo" / file).read_bytes() == (made / file).read_bytes()
+
+
 def test_an_unknown_name_is_answered_with_the_names_there_are(made: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"'vgg61'.*There are: {NAME}, {NAME}-relu"):
         zoo.load("vgg61", made)

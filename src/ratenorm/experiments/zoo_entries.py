@@ -41,29 +41,32 @@ def add_to_zoo(
     steps: int,
     say: Callable[[str], None],
 ) -> list[zoo.Entry]:
-    """Store the ReLU network and the one with Rate Norm layers of a finished reproduction, each with its card.
+    """Store the ReLU network and the one with Rate Norm layers of a reproduction, each with its card.
 
-    Nothing is written before a network was measured on the very bytes that will be stored.
+    The ReLU network is stored as soon as it is trained, the other one when it is. Nothing is written before a network
+    was measured on the very bytes that will be stored.
     """
     place = place_of(preset, seed, work, scale)
+    train = f"`ratenorm reproduce {preset.name} --seeds {seed} --work {work}`"
+    if not place.relu.exists():
+        raise UsageError(
+            f"Adding {preset.name} to the zoo: {place.relu} is missing, so seed {seed} is not trained yet. Train it "
+            f"with {train}."
+        )
     chosen = place.ril.with_name(CHOICE_FILE)
-    for part in (place.relu, place.rnl, place.ril, chosen):
-        if not part.exists():
-            raise UsageError(
-                f"Adding {preset.name} to the zoo: {part} is missing, so seed {seed} is not trained yet. Train it with "
-                f"`ratenorm reproduce {preset.name} --seeds {seed} --work {work}`."
-            )
-    configs = {part: _read(place.path / part / CONFIG) for part in ("relu", "rnl")}
+    missing = next((part for part in (place.rnl, place.ril, chosen) if not part.exists()), None)
+    configs = {part: _read(place.path / part / CONFIG) for part in (("relu", "rnl") if missing is None else ("relu",))}
     name = preset.name if scale.full and seed == 0 else label(preset, seed, scale)
     test = _test_images(preset, scale, root)
     command = f"{preset.name} --seed{{}} {seed}{'' if scale.full else ' --short'}"
     commands = [f"ratenorm reproduce {command.format('s')}", f"ratenorm zoo add {command.format('')} --steps {steps}"]
-    origin = Origin(configs, _read(chosen), commands, versions(), preset.note)
     plain = Origin({"relu": configs["relu"]}, None, commands, versions(), preset.note)
-    return [
-        _store(f"{name}-relu", place.relu, folder, test, plain, 0, say),
-        _store(name, place.ril, folder, test, origin, steps, say),
-    ]
+    relu = _store(f"{name}-relu", place.relu, folder, test, plain, 0, say)
+    if missing is not None:
+        say(f"{missing} is missing: only the ReLU network was added. Go on with {train}, then add again.")
+        return [relu]
+    origin = Origin(configs, _read(chosen), commands, versions(), preset.note)
+    return [relu, _store(name, place.ril, folder, test, origin, steps, say)]
 
 
 def _read(path: Path) -> dict[str, Any]:
