@@ -34,19 +34,17 @@ from ratenorm.experiments.environment import hardware, versions
 from ratenorm.graph.net import INPUT, Node, SpikingNet, run
 from ratenorm.graph.ops import Conv, Fire, Input
 
-PAUSE = 0.03  # seconds: torch's threads stay awake for some 20 ms, and the next job is not to pay for them
-
 
 def best(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Seconds of each job, the least of several turns; the first turn warms up and does not count."""
+    """Seconds of each job, the least of several turns. In every turn each job runs twice and the second run counts:
+    caches are its own then, and no thread of the job before is still awake."""
     least = dict.fromkeys(jobs, float("inf"))
-    for turn in range(repeats + 1):
+    for _ in range(repeats):
         for name, job in jobs.items():
-            time.sleep(PAUSE)
+            job()
             began = time.perf_counter()
             job()
-            if turn:
-                least[name] = min(least[name], time.perf_counter() - began)
+            least[name] = min(least[name], time.perf_counter() - began)
     return least
 
 
