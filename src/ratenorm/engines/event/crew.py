@@ -42,12 +42,12 @@ class Crew:
         parts = min(parts, self.size)
         boards.write(self._board, kind, parts, numbers, arrays)
         if parts == 1:
-            jobs.perform(self._board, 0)
+            jobs.take_part(self._board, self._flags, 0, 0, PATIENCE)
             return
         self._turn += 1
         if not self._awake.is_set():
             self._awake.set()
-        done = jobs.lead(self._board, self._flags, self._turn, PATIENCE)
+        done = jobs.take_part(self._board, self._flags, 0, self._turn, PATIENCE)
         while not done:
             self._awake.set()  # in case a helper lay down just when the job was announced
             time.sleep(0)
@@ -62,5 +62,5 @@ class Crew:
     def _help(self, part: int) -> None:
         while not self._over:
             self._awake.wait()
-            if jobs.serve(self._board, self._flags, part, PATIENCE):
+            if jobs.take_part(self._board, self._flags, part, 0, PATIENCE):
                 self._awake.clear()  # nothing to do for long: sleep until the next job

@@ -157,27 +157,29 @@ def finished(flags: Array, turn: int, patience: int) -> bool:
 
 
 @compiled
-def lead(board: Array, flags: Array, turn: int, patience: int) -> bool:
-    """Announce the job on the board, do the first part of it, and wait for the others; False as of `finished`."""
-    release(flags, ZERO, turn)
-    perform(board, 0)
-    return finished(flags, turn, patience)
+def take_part(board: Array, flags: Array, part: int, turn: int, patience: int) -> bool:
+    """What every thread of a crew runs: one function, so that the jobs are compiled once.
 
-
-@compiled
-def serve(board: Array, flags: Array, part: int, patience: int) -> bool:
-    """Do this part of every job as it comes, until there was none for long; False where it is time to rest."""
+    The first part announces the job on the board as this turn (0: it works alone), does its share and waits for the
+    others; False as of `finished`. Any other part does its share of every job as it comes, until there was none for
+    long; False where it is time to rest.
+    """
+    if part == 0:
+        if turn > 0:
+            release(flags, ZERO, turn)
+        perform(board, 0)
+        return turn == 0 or finished(flags, turn, patience)
     done = acquire(flags, uintp(part * LINE))
     tries = 0
     while tries < patience:
-        turn = acquire(flags, ZERO)
-        if turn == REST:
+        now = acquire(flags, ZERO)
+        if now == REST:
             return False
-        if turn == done:
+        if now == done:
             tries += 1
             continue
         if part < board[1]:
             perform(board, part)
-        done, tries = turn, 0
+        done, tries = now, 0
         release(flags, uintp(part * LINE), done)
     return True
