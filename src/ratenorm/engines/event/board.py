@@ -69,56 +69,17 @@ def release(typingctx, flags, index, value):
     return types.void(flags, types.uintp, types.int64), generate
 
 
-def _pointer(kind: Any) -> Any:
-    @intrinsic
-    def pointer(typingctx, address):
-        """An address as a pointer."""
+@intrinsic
+def _pointer(typingctx, address, kind):
+    """An address as a pointer to numbers of a kind."""
 
-        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.inttoptr(args[0], ir.PointerType(context.get_data_type(kind)))
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.PointerType(context.get_data_type(kind.dtype)))
 
-        return types.CPointer(kind)(types.int64), generate
-
-    return pointer
-
-
-_int16, _uint8, _uint16, _uint32 = (_pointer(k) for k in (types.int16, types.uint8, types.uint16, types.uint32))
-_int64, _uint64, _float32 = (_pointer(k) for k in (types.int64, types.uint64, types.float32))
-
-
-# The k-th array of a job, by type.
+    return types.CPointer(kind.dtype)(types.int64, kind), generate
 
 
 @compiled
-def int16(board: Array, k: int) -> Array:
-    return carray(_int16(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
-
-
-@compiled
-def uint8(board: Array, k: int) -> Array:
-    return carray(_uint8(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
-
-
-@compiled
-def uint16(board: Array, k: int) -> Array:
-    return carray(_uint16(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
-
-
-@compiled
-def uint32(board: Array, k: int) -> Array:
-    return carray(_uint32(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
-
-
-@compiled
-def int64(board: Array, k: int) -> Array:
-    return carray(_int64(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
-
-
-@compiled
-def uint64(board: Array, k: int) -> Array:
-    return carray(_uint64(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
-
-
-@compiled
-def float32(board: Array, k: int) -> Array:
-    return carray(_float32(board[FIRST_ARRAY + 2 * k]), (board[FIRST_ARRAY + 2 * k + 1],))
+def array_of(board: Array, k: int, kind: type) -> Array:
+    """The k-th array of a job, of that kind of numbers."""
+    return carray(_pointer(board[FIRST_ARRAY + 2 * k], kind), (board[FIRST_ARRAY + 2 * k + 1],))

@@ -8,22 +8,10 @@ turn changes, does its part of the job on the board, and says so.
 
 from __future__ import annotations
 
-from numpy import uintp
+from numpy import float32, int16, int64, uint8, uint16, uint32, uint64, uintp
 
 from ratenorm.engines.event.arrays import Array
-from ratenorm.engines.event.board import (
-    FIRST_NUMBER,
-    LINE,
-    acquire,
-    float32,
-    int16,
-    int64,
-    release,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from ratenorm.engines.event.board import FIRST_NUMBER, LINE, acquire, array_of, release
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.fire import Base, Neurons, Scratch, Sizes, fire_listed, fire_still, gather_currents
 from ratenorm.engines.event.listing import list_pooled, list_spikes
@@ -68,8 +56,15 @@ def _still(board: Array, part: int) -> None:
     n = board[FIRST_NUMBER:]
     sizes = Sizes(n[0], n[1], n[2], n[3], n[4])
     first, last = _share(board, part, sizes.blocks)
-    neurons = Neurons(float32(board, 0), float32(board, 1), float32(board, 2), n[5], n[6], uint16(board, 3))
-    fire_still(sizes, first, last, neurons, float32(board, 4))
+    neurons = Neurons(
+        array_of(board, 0, float32),
+        array_of(board, 1, float32),
+        array_of(board, 2, float32),
+        n[5],
+        n[6],
+        array_of(board, 3, uint16),
+    )
+    fire_still(sizes, first, last, neurons, array_of(board, 4, float32))
 
 
 @compiled
@@ -77,71 +72,85 @@ def _listed(board: Array, part: int) -> None:
     n = board[FIRST_NUMBER:]
     sizes = Sizes(n[0], n[1], n[2], n[3], n[4])
     first, last = _share(board, part, sizes.blocks)
-    total, recent = float32(board, 6), uint8(board, 7)
+    total, recent = array_of(board, 6, float32), array_of(board, 7, uint8)
     begin, end = part * n[16], (part + 1) * n[16]
-    scratch = Scratch(total[begin:end], recent[begin:end], uint32(board, 8))
-    ranges, sections, segments = uint64(board, 10), int64(board, 12), uint32(board, 16)
+    scratch = Scratch(total[begin:end], recent[begin:end], array_of(board, 8, uint32))
+    ranges, sections, segments = array_of(board, 10, uint64), array_of(board, 12, int64), array_of(board, 16, uint32)
     feed = Feed(
-        uint32(board, 9),
+        array_of(board, 9, uint32),
         ranges.reshape((len(ranges) // 2, 2)),
-        uint32(board, 11),
+        array_of(board, 11, uint32),
         n[10],
         sections.reshape((len(sections) // n[11], n[11])),
-        float32(board, 13),
-        uint32(board, 14),
-        uint8(board, 15),
+        array_of(board, 13, float32),
+        array_of(board, 14, uint32),
+        array_of(board, 15, uint8),
         segments.reshape((len(segments) // 3, 3)),
-        float32(board, 17),
-        float32(board, 18),
+        array_of(board, 17, float32),
+        array_of(board, 18, float32),
         n[12],
-        int16(board, 19),
+        array_of(board, 19, int16),
         n[13],
         n[14],
-        float32(board, 20),
-        float32(board, 21),
-        uint16(board, 22),
-        float32(board, 23),
+        array_of(board, 20, float32),
+        array_of(board, 21, float32),
+        array_of(board, 22, uint16),
+        array_of(board, 23, float32),
         n[15] != 0,
     )
     if board[0] == CURRENTS:
-        gather_currents(sizes, first, last, scratch, feed, float32(board, 5))
+        gather_currents(sizes, first, last, scratch, feed, array_of(board, 5, float32))
         return
-    neurons = Neurons(float32(board, 0), float32(board, 1), float32(board, 2), n[5], n[6], uint16(board, 3))
-    base = Base(float32(board, 4), n[7], n[8], n[9])
-    fire_listed(sizes, first, last, neurons, base, float32(board, 5), scratch, feed)
+    neurons = Neurons(
+        array_of(board, 0, float32),
+        array_of(board, 1, float32),
+        array_of(board, 2, float32),
+        n[5],
+        n[6],
+        array_of(board, 3, uint16),
+    )
+    base = Base(array_of(board, 4, float32), n[7], n[8], n[9])
+    fire_listed(sizes, first, last, neurons, base, array_of(board, 5, float32), scratch, feed)
 
 
 @compiled
 def _tally(board: Array, part: int) -> None:
     n = board[FIRST_NUMBER:]
     first, last = _share(board, part, n[0])
-    noted = int64(board, 2)
+    noted = array_of(board, 2, int64)
     if board[0] == TALLY:
-        tally(uint16(board, 0), first, last, n[1], int64(board, 1), noted[: n[0]], noted[n[0] :])
+        tally(array_of(board, 0, uint16), first, last, n[1], array_of(board, 1, int64), noted[: n[0]], noted[n[0] :])
     else:
-        tally_each(uint16(board, 0), first, last, n[1], int64(board, 1), noted[: n[0]], noted[n[0] :])
+        tally_each(
+            array_of(board, 0, uint16), first, last, n[1], array_of(board, 1, int64), noted[: n[0]], noted[n[0] :]
+        )
 
 
 @compiled
 def _list(board: Array, part: int) -> None:
     n = board[FIRST_NUMBER:]
     first, last = _share(board, part, n[0])
-    ranges, windows = uint64(board, 3), uint32(board, 6)
+    ranges, windows = array_of(board, 3, uint64), array_of(board, 6, uint32)
     pairs = ranges.reshape((len(ranges) // 2, 2))
-    entries, starts, marks, table = uint32(board, 1), uint64(board, 2), uint32(board, 4), uint32(board, 5)
+    entries, starts, marks, table = (
+        array_of(board, 1, uint32),
+        array_of(board, 2, uint64),
+        array_of(board, 4, uint32),
+        array_of(board, 5, uint32),
+    )
     if board[0] == LIST:
-        spikes = uint16(board, 0)
+        spikes = array_of(board, 0, uint16)
         list_spikes(spikes, first, last, n[1], n[2], entries, starts, pairs, n[3], n[4], marks, n[5], n[6], table)
         return
     members = windows.reshape((len(windows) // n[9], n[9]))
     pooling, target = (n[8], members, n[7], n[10]), (n[3], n[4], marks, n[5], n[6], table)
     # words as wide as a pixel's channels fill: fewer of them to count
     if n[8] == 4:
-        list_pooled(uint64(board, 0), first, last, n[1], n[2], *pooling, entries, starts, pairs, *target)
+        list_pooled(array_of(board, 0, uint64), first, last, n[1], n[2], *pooling, entries, starts, pairs, *target)
     elif n[8] == 2:
-        list_pooled(uint32(board, 0), first, last, n[1], n[2], *pooling, entries, starts, pairs, *target)
+        list_pooled(array_of(board, 0, uint32), first, last, n[1], n[2], *pooling, entries, starts, pairs, *target)
     else:
-        list_pooled(uint16(board, 0), first, last, n[1], n[2], *pooling, entries, starts, pairs, *target)
+        list_pooled(array_of(board, 0, uint16), first, last, n[1], n[2], *pooling, entries, starts, pairs, *target)
 
 
 @compiled

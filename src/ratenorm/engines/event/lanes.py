@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 LANES = 16
+WIDE = 2 * LANES  # of a vector of 16-bit numbers: all channels of a block behind a convolution
 F32, I32, I16, I8 = ir.FloatType(), ir.IntType(32), ir.IntType(16), ir.IntType(8)
 FLOATS = ir.VectorType(F32, LANES)
 EIGHT = ir.VectorType(I32, 8)

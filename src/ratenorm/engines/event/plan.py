@@ -6,7 +6,7 @@ changes; the routes over which listed spikes reach it; and the summands that tor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from torch import Tensor
 from ratenorm.engines.event.affine import base
 from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.board import Where, where
+from ratenorm.engines.event.fire import Base
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.routes import Route, routes, summands
 from ratenorm.engines.event.tables import Tables, make_tables
@@ -34,16 +35,6 @@ class Thresholds:
     """Lane by lane, and how far it is from one block's to the next and from one pixel's to the next."""
 
     values: Array
-    block: int
-    pixel: int
-
-
-@dataclass(frozen=True)
-class Base:
-    """The part of the current that no spike changes, and how far it is from one image, block, pixel to the next."""
-
-    values: Array
-    image: int
     block: int
     pixel: int
 
@@ -94,12 +85,11 @@ class Stage:
     def base_everywhere(self) -> Base:
         """A constant current that is the same for all images, no larger than it must be."""
         assert self.base is not None
+        assert self.driven  # everything comes from the images: what reads none of them reads spikes
         layout = self.layout
-        if not self.driven:  # read lane by lane, image by image
-            return replace(self.base_of(self.base), image=0)
         flat = self.base.reshape(layout.channels, layout.pixels)
         if not bool((flat == flat[:, :1]).all()):
-            return replace(self.base_of(self.base), image=0)
+            return self.base_of(self.base)._replace(image=0)
         lanes = np.zeros(layout.lanes, np.float32)
         lanes[: layout.channels] = flat[:, 0].numpy()
         return Base(aligned(lanes), 0, layout.width, 0)

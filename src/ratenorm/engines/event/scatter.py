@@ -104,7 +104,7 @@ def _one_by_one(total: Array, block: int, begin: uintp, end: uintp, section: Arr
     pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
     entries, first, weights, factors = feed.entries, feed.first, feed.weights, feed.factors
     if section[10] > 0:
-        short, units, size = feed.short, feed.units, uintp(288)
+        short, units, size = feed.short, feed.units, uintp(section[3]) * uintp(32)
         unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
         for e in range(begin, end):
             at = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
@@ -158,7 +158,8 @@ def _pixel_by_pixel_short(
     """The same with 16-bit weights."""
     pixel0, stride, shift, most = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[10])
     entries, first, short, marks, units = feed.entries, feed.first, feed.short, feed.marks, feed.units
-    unit0, count, size = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12]), uintp(288)
+    unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+    size = uintp(section[3]) * uintp(32)
     for p in range(uintp(section[5])):
         end = uintp(marks[mark0 + p])
         if end != begin:

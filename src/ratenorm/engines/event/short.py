@@ -14,7 +14,6 @@ LARGEST = np.iinfo(np.int16).max
 TOGETHER = (16, 8, 4)  # spikes added before a sum is widened: the more, the less often
 TINY = 2.0**-100  # a unit below this could leave float32 when multiplied
 DIGITS = 24  # of a float32
-WIDE = 32  # lanes of a block, and of a vector of 16-bit numbers
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,8 @@ def _room(sizes: Array, members: int) -> int | None:
         return None
     count = min(TOGETHER[0], sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:]
-    sums = (
-        np.sort(largest, axis=1)[:, ::-1].cumsum(1, dtype=np.float64).max((0, 2, 3)) * members
-    )  # of the 1, 2, … largest
+    falling = np.sort(largest, axis=1)[:, ::-1]
+    sums = falling.cumsum(1, dtype=np.float64).max((0, 2, 3)) * members  # of the largest one, two, …
     return next((most for most in TOGETHER if sums[min(most, count) - 1] <= LARGEST), None)
 
 

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.board import Where, where
+from ratenorm.engines.event.lanes import WIDE
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
 from ratenorm.engines.event.routes import Route, Window
-from ratenorm.engines.event.short import WIDE, Short, as_short
+from ratenorm.engines.event.short import Short, as_short
 
 # Kinds of sections: how the spikes of a list find the currents they add to.
 ROWS = 0  # along the segments of their pixel, to all channels

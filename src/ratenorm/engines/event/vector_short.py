@@ -17,9 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ratenorm.engines.event.lanes import FLOATS, I16, I32, LANES, address, load
+from ratenorm.engines.event.lanes import FLOATS, I16, I32, LANES, WIDE, address, load
 
-WIDE = 2 * LANES  # lanes of a vector of 16-bit numbers: all channels of a block
 SHORTS = ir.VectorType(I16, WIDE)
 
 

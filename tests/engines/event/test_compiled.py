@@ -1,0 +1,38 @@
+"""Kept machine code belongs to the files it was compiled from: all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba")
+
+from ratenorm.engines.event import compiled
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """A folder with two files that stands for the engine's."""
+    for name in ("compiled.py", "kernel.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    compiled._stamp.cache_clear()
+    yield tmp_path
+    compiled._stamp.cache_clear()
+
+
+def test_a_change_in_any_file_of_the_engine_makes_kept_code_stale(engine: Path) -> None:
+    before = compiled._stamp()
+    assert [name for name, _, _ in before] == ["compiled.py", "kernel.py"]
+    (engine / "kernel.py").write_text("x = 100\n")
+    compiled._stamp.cache_clear()
+    assert compiled._stamp() != before
+
+
+def test_every_compiled_function_carries_the_stamp() -> None:
+    from ratenorm.engines.event.jobs import take_part
+    from ratenorm.engines.event.scatter import scatter
+
+    for function in (take_part, scatter):
+        assert function._cache._cache_file._source_stamp == compiled._stamp()
