@@ -12,7 +12,7 @@ from random_graphs import random_images, random_net
 
 from ratenorm.engines.event.board import where
 from ratenorm.engines.event.crew import Crew
-from ratenorm.engines.event.jobs import TALLY
+from ratenorm.engines.event.jobs import tally_words
 from ratenorm.engines.event.simulation import EventSimulation
 
 ROWS, WORDS = 37, 5
@@ -23,7 +23,7 @@ def counted(crew: Crew, seed: int, parts: int) -> bool:
     words = np.random.default_rng(seed).integers(0, 1 << 16, ROWS * WORDS).astype(np.uint16)
     fan_out = np.arange(WORDS, dtype=np.int64)
     noted = np.full((2, ROWS), -1, np.int64)
-    crew.run(TALLY, parts, (ROWS, WORDS), where(words, fan_out, noted))
+    crew.run(tally_words, parts, (ROWS, WORDS), where(words, fan_out, noted))
     ones = np.array([int(w).bit_count() for w in words]).reshape(ROWS, WORDS)
     return bool((noted[0] == ones.sum(1)).all() and (noted[1] == ones @ fan_out).all())
 
@@ -47,7 +47,7 @@ def test_helpers_come_back_from_a_rest_and_from_boredom() -> None:
 def test_no_thread_is_left_behind_even_by_an_error() -> None:
     before = threading.active_count()
     with pytest.raises(ValueError, match="no number"), Crew(2) as crew:
-        crew.run(TALLY, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
+        crew.run(tally_words, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
     assert threading.active_count() == before
 
 

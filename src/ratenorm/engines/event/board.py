@@ -1,7 +1,8 @@
 """A board on which a job is written down as plain numbers, so that compiled code can read it without Python.
 
-[kind, parts, numbers …, address and length of each array …]. Beside it flags: the turn, and for each helper the last
-turn it has done. Whoever reads a flag that another thread has written sees all that was written before it.
+[address of the job's machine code, parts, numbers …, address and length of each array …]. Beside it flags: the turn,
+and for each helper the last turn it has done. Whoever reads a flag that another thread has written sees all that was
+written before it.
 """
 # An intrinsic's arguments are numba types, and its code is not Python's:
 # mypy: disable-error-code="call-arg, return-value, no-untyped-def, no-any-return, attr-defined"
@@ -21,7 +22,8 @@ from ratenorm.engines.event.compiled import compiled
 
 Where = list[int]  # address and length of some arrays
 
-FIRST_NUMBER, FIRST_ARRAY, SIZE = 2, 22, 70
+FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 24
+SIZE = FIRST_ARRAY + 2 * ARRAYS
 LINE = 8  # numbers of a cache line: threads that write to one line would slow each other down
 
 
@@ -35,9 +37,9 @@ def new_flags(helpers: int) -> Array:
     return zeros((1 + helpers) * LINE, np.int64)
 
 
-def write(board: Array, kind: int, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
+def write(board: Array, code: int, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
     """Write a job down. Its arrays, as of `where`, must live until it is done."""
-    board[: FIRST_NUMBER + len(numbers)] = (kind, parts, *numbers)
+    board[: FIRST_NUMBER + len(numbers)] = (code, parts, *numbers)
     board[FIRST_ARRAY : FIRST_ARRAY + len(arrays)] = arrays
 
 
@@ -80,6 +82,32 @@ def _pointer(typingctx, address, kind):
 
 
 @compiled
-def array_of(board: Array, k: int, kind: type) -> Array:
-    """The k-th array of a job, of that kind of numbers."""
-    return carray(_pointer(board[FIRST_ARRAY + 2 * k], kind), (board[FIRST_ARRAY + 2 * k + 1],))
+def array_of(place: Array, kind: type) -> Array:
+    """The array that lies at (address, length), of that kind of numbers."""
+    return carray(_pointer(place[0], kind), (place[1],))
+
+
+@compiled
+def heading(address: int) -> tuple[int, int]:
+    """Code and parts of the job on the board at an address."""
+    board = carray(_pointer(address, np.int64), (FIRST_NUMBER,))
+    return board[0], board[1]
+
+
+@compiled
+def read(address: int) -> tuple[int, Array, Array]:
+    """Parts, numbers and places of arrays of the board at an address."""
+    board = carray(_pointer(address, np.int64), (SIZE,))
+    return board[1], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:].reshape((ARRAYS, 2))
+
+
+@intrinsic
+def call(typingctx, code, board, part):
+    """Run machine code for one part of the job on a board; both by address."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        number = ir.IntType(64)
+        function = ir.FunctionType(number, [number, number])
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+
+    return types.int64(types.int64, types.int64, types.int64), generate

@@ -31,6 +31,16 @@ def compiled(function: F) -> F:
 
 
 @functools.cache
+def code_of(job: Callable[[int, int], int]) -> int:
+    """Where the machine code of a compiled function of two whole numbers begins, for callers that are compiled too:
+    what is called by its address is not translated again into each of them."""
+    signature = (numba.int64, numba.int64)
+    job.compile(signature)  # type: ignore[attr-defined]
+    made = job.overloads[signature]  # type: ignore[attr-defined]
+    return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
+
+
+@functools.cache
 def _stamp() -> tuple[tuple[str, float, int], ...]:
     """Of all files of the engine: kept code has grown together from several, and numba looks at one."""
     found = ((path.name, path.stat()) for path in sorted(Path(__file__).parent.glob("*.py")))

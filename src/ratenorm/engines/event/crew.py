@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ratenorm.engines.event import board as boards
 from ratenorm.engines.event import jobs
+from ratenorm.engines.event.compiled import code_of
+
+Job = Callable[[int, int], int]  # of jobs.py
 
 PATIENCE = 1 << 20  # looks at a flag, about a millisecond, before a thread gives way to others
 
@@ -18,6 +21,7 @@ class Crew:
     def __init__(self, helpers: int = 0) -> None:
         self.size = 1 + helpers
         self._board = boards.new_board()
+        self._address = boards.where(self._board)[0]
         self._flags = boards.new_flags(helpers)
         self._turn = 0
         self._awake = threading.Event()
@@ -37,17 +41,17 @@ class Crew:
                 self._awake.set()  # again and again: another one may lie down in between
                 thread.join(0.01)
 
-    def run(self, kind: int, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
+    def run(self, job: Job, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
         """Do a job together; back when all parts are done."""
         parts = min(parts, self.size)
-        boards.write(self._board, kind, parts, numbers, arrays)
+        boards.write(self._board, code_of(job), parts, numbers, arrays)
         if parts == 1:
-            jobs.take_part(self._board, self._flags, 0, 0, PATIENCE)
+            jobs.take_part(self._address, self._flags, 0, 0, PATIENCE)
             return
         self._turn += 1
         if not self._awake.is_set():
             self._awake.set()
-        done = jobs.take_part(self._board, self._flags, 0, self._turn, PATIENCE)
+        done = jobs.take_part(self._address, self._flags, 0, self._turn, PATIENCE)
         while not done:
             self._awake.set()  # in case a helper lay down just when the job was announced
             time.sleep(0)
@@ -62,5 +66,5 @@ class Crew:
     def _help(self, part: int) -> None:
         while not self._over:
             self._awake.wait()
-            if jobs.take_part(self._board, self._flags, part, 0, PATIENCE):
+            if jobs.take_part(self._address, self._flags, part, 0, PATIENCE):
                 self._awake.clear()  # nothing to do for long: sleep until the next job

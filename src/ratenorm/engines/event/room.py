@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ratenorm.engines.event import jobs
 from ratenorm.engines.event.arrays import Array, bit_positions, zeros
 from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
-from ratenorm.engines.event.jobs import LIST, POOLED
 from ratenorm.engines.event.routes import Route
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _POSITIONS = bit_positions()
 _WHERE_POSITIONS = where(_POSITIONS)
 _FIRST_SIZE = 1 << 18
+_POOLED = {4: jobs.pooled_list_64, 2: jobs.pooled_list_32, 1: jobs.pooled_list_16}  # by words of 16 bits in one
 
 
 class Room:
@@ -76,12 +77,12 @@ class Room:
         entries, ranges, marks = (self.where_lists[k : k + 2] for k in (0, 2, 4))
         arrays = [*source.where_words, *entries, *self._where_starts, *ranges, *marks, *_WHERE_POSITIONS]
         if route.windows is None:
-            crew.run(LIST, rows, numbers, arrays)
+            crew.run(jobs.plain_list, rows, numbers, arrays)
         else:
-            per = next(n for n in (4, 2, 1) if layout.words % n == 0)
+            per = next(n for n in _POOLED if layout.words % n == 0)
             numbers[2] //= per
             pooled = [route.shift, per, route.windows.shape[1], route.digits]
-            crew.run(POOLED, rows, numbers + pooled, arrays + where(route.windows))
+            crew.run(_POOLED[per], rows, numbers + pooled, arrays + where(route.windows))
         self.used += int(ends[-1])
         lists = self._ranges[section : rows * sections : sections]
         return int((lists[:, 1] - lists[:, 0]).sum())

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ratenorm.engines.event import measure
+from ratenorm.engines.event import jobs, measure
 from ratenorm.engines.event.arrays import Array, aligned, copied, zeros
 from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
-from ratenorm.engines.event.jobs import TALLY, TALLY_EACH
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
@@ -70,11 +69,11 @@ class PopulationState:
 
     def _note(self, steps: int, first_step: int, crew: Crew) -> None:
         layout, stage, neurons = self.layout, self.stage, self.layout.size
-        rows, kind = self.images * steps, TALLY if stage.fan_out_by_word else TALLY_EACH
+        rows, job = self.images * steps, jobs.tally_words if stage.fan_out_by_word else jobs.tally_neurons
         noted = np.empty((2, rows), np.int64)  # spikes of each row, and their synaptic operations
         self.row_spikes = noted[0]
         arrays = [*self.where_words, *stage.where_fan_out, *where(noted)]
-        crew.run(kind, rows, (rows, layout.pixels * layout.words), arrays)
+        crew.run(job, rows, (rows, layout.pixels * layout.words), arrays)
         by_step = noted.reshape(2, -1, steps).sum(1) if self.images > 1 else noted
         self._spikes.append(by_step[0])
         self._synaptic_ops.append(by_step[1])

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ratenorm.engines.event import jobs
 from ratenorm.engines.event.affine import ChunkValues
 from ratenorm.engines.event.arrays import Array, zeros
 from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
-from ratenorm.engines.event.jobs import CURRENTS, LISTED, STILL
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
 from ratenorm.engines.event.threads import torch_threads
@@ -56,9 +56,9 @@ class StageWork:
 
     def fire(self, room: Room, crew: Crew, neurons: Where, extra: Array, steps: int) -> None:
         """Run the neurons over a chunk."""
-        kind = LISTED if self.stage.driven else STILL
+        job = jobs.listed if self.stage.driven else jobs.still
         arrays = self._arrays(room, extra) if self.stage.driven else self._where_base
-        crew.run(kind, self.parts, self._numbers(room, steps), neurons + arrays)
+        crew.run(job, self.parts, self._numbers(room, steps), neurons + arrays)
 
     def _numbers(self, room: Room, steps: int) -> list[int]:
         layout, t, thresholds = self.stage.layout, self.stage.tables, self.stage.threshold_steps
@@ -135,7 +135,7 @@ class StageWork:
         value = self.value.expand(self.images, *layout.shape).repeat_interleave(steps, 0)
         if self.listed and len(self.sections):
             out = zeros(self.images * steps * layout.size, np.float32)
-            crew.run(CURRENTS, self.parts, self._numbers(room, steps), 4 * _NOWHERE + self._arrays(room, out))
+            crew.run(jobs.currents, self.parts, self._numbers(room, steps), 4 * _NOWHERE + self._arrays(room, out))
             found = torch.empty(self.images * steps, *layout.shape)
             layout.from_blocks(out, found)
             value = value + found
