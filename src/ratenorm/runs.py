@@ -118,7 +118,8 @@ class RunFolder:
                     f"Resuming {self.path}: its {CONFIG} is damaged ({error}). Start anew with --overwrite."
                 ) from error
             # an option that the run did not know when it began, and that is None, changes nothing
-            if changed := sorted(k for k in {*old, *config} if old.get(k) != json.loads(to_json(config)).get(k)):
+            was, now = _given(old), _given(json.loads(to_json(config)))
+            if changed := sorted(k for k in {*was, *now} if was.get(k) != now.get(k)):
                 raise UsageError(
                     f"Resuming {self.path}: the configuration differs in {', '.join(changed)}. A resumed run goes "
                     "on as it began: use the same options, or start anew in another folder."
@@ -169,6 +170,13 @@ class FollowerFolder(RunFolder):
 
     def rewind(self, logged: int) -> None:
         """The writer does it."""
+
+
+def _given(config: Any) -> Any:
+    """A configuration without the options that are None, at any depth."""
+    if isinstance(config, dict):
+        return {k: _given(v) for k, v in config.items() if v is not None}
+    return [_given(v) for v in config] if isinstance(config, list) else config
 
 
 def holds_a_run(path: Path) -> bool:

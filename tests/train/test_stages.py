@@ -7,11 +7,13 @@ import torch
 from torch import nn
 
 from builders import image_set, set_maxima_, state_of, tiny_cnn
-from ratenorm.core.rate_norm import RateNorm, rate_norm_layers
+from ratenorm.core.losses import omega
+from ratenorm.core.rate_norm import RateNorm, clip_rate, rate_norm_layers
 from ratenorm.data import Batches
 from ratenorm.errors import DataError, TrainingError, UsageError
 from ratenorm.train.config import Stage1, Stage2, learning_rate
 from ratenorm.train.loop import accuracy, evaluating
+from ratenorm.train.rates import ceiling_of, omegas, watched
 from ratenorm.train.stage1 import _AccuracyStage, hold_out, start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
@@ -58,6 +60,40 @@ def test_stage_1_starts_at_p_one_whatever_was_before() -> None:
         layer.p.fill_(0.5)
     train_accuracy(model, image_set(20), Stage1(epochs=1, batch_size=10, holdout=0), show=False)
     assert all(float(layer.p) == 1.0 for _, layer in rate_norm_layers(model))
+
+
+def test_a_lambda_in_stage_1_lowers_omega_by_the_weights() -> None:
+    """Eq. 9 with the thresholds held still: only the weights can do it."""
+    found = []
+    for lam in (None, 0.5):
+        model = trained_maxima()
+        for _, layer in rate_norm_layers(model):
+            layer.freeze_()
+        config = Stage1(epochs=3, batch_size=10, lr=0.01, holdout=0, lam=lam)
+        outcome = train_accuracy(model, image_set(), config, show=False)
+        assert ("omega" in outcome.history[-1]) is (lam is not None)
+        with torch.no_grad(), watched(layer for _, layer in rate_norm_layers(model)) as sums:
+            model(image_set().images)
+        found.append(float(torch.stack(omegas(sums)).mean()))
+    assert found[1] < 0.95 * found[0]
+
+
+def test_what_is_watched_is_the_omega_of_the_rates() -> None:
+    model = trained_maxima().eval()
+    rates: list[torch.Tensor] = []
+    for kind in ("rate", "activation"):
+        for _, layer in rate_norm_layers(model):
+            layer.output = kind  # type: ignore[assignment]
+        handles = [
+            layer.register_forward_hook(lambda m, i, o: rates.append(clip_rate(i[0], m.threshold)))
+            for _, layer in rate_norm_layers(model)
+        ]
+        with torch.no_grad(), watched(layer for _, layer in rate_norm_layers(model)) as sums:
+            model(image_set().images)
+        for handle in handles:
+            handle.remove()
+        expected = [float(omega(rate.double())) for rate in rates[-2:]]
+        assert [float(o) for o in omegas(sums)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_seed_decides_everything() -> None:
@@ -150,6 +186,35 @@ def test_starting_from_relu_computes_what_the_relu_network_does() -> None:
         assert "forward" not in layer.__dict__
 
 
+def test_with_an_omega_the_maxima_start_where_every_layer_has_it_and_stay() -> None:
+    torch.manual_seed(4)
+    relu, model = tiny_cnn(nn.ReLU, channels=3), rate_net()
+    images = image_set()
+    start_from_relu_(model, relu, Batches(images, len(images)), omega=1.5)
+    before = [float(layer.running_max) for _, layer in rate_norm_layers(model)]
+    for found, site in zip(before, (2, 5), strict=True):
+        with torch.no_grad():
+            rates = clip_rate(relu[:site](images.images), torch.tensor(found))
+        assert float(omega(rates.double())) == pytest.approx(1.5, rel=1e-5)
+    train_accuracy(model, image_set(), Stage1(epochs=1, batch_size=10, holdout=0), show=False)
+    assert [float(layer.running_max) for _, layer in rate_norm_layers(model)] == before
+
+
+def test_the_ceiling_of_an_omega_never_lies_above_the_maximum() -> None:
+    x = torch.tensor([-1.0, 0.5, 1.0, 2.0])
+    assert ceiling_of(x, 100.0) == 2.0
+    assert ceiling_of(-x.abs(), 2.0) == 0.0
+    ceilings = [ceiling_of(x, o) for o in (1.05, 1.2, 1.3)]
+    assert ceilings == sorted(ceilings)
+    assert ceilings[0] < ceilings[-1] < 2.0
+
+
+@pytest.mark.parametrize("wrong", [1.0, 0.5, -1.0, float("nan")])
+def test_an_omega_that_no_layer_can_have_is_refused(wrong: float) -> None:
+    with pytest.raises(UsageError, match="Omega is"):
+        start_from_relu_(rate_net(), tiny_cnn(nn.ReLU, channels=3), Batches(image_set(), 20), wrong)
+
+
 def test_a_network_that_does_not_fit_is_refused() -> None:
     batches = Batches(image_set(), 20)
     with pytest.raises(TrainingError, match="Both must be the same network"):
@@ -163,7 +228,7 @@ def test_a_network_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "wrong", [{"epochs": 0}, {"batch_size": 0}, {"lr": 0.0}, {"lr": float("nan")}, {"peak": 1.0}, {"momentum": -0.1},
-              {"ema": 1.0}, {"label_smoothing": 1.5}],
+              {"ema": 1.0}, {"label_smoothing": 1.5}, {"lam": 0.0}],
     ids=str,
 )  # fmt: skip
 def test_stage_1_settings_are_checked(wrong: dict[str, float]) -> None:

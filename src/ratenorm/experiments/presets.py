@@ -37,6 +37,7 @@ class Preset:
     relu: Stage1  # the long training, with ReLU
     rnl: Stage1  # goes on from its weights with Rate Norm layers
     ril: Stage2  # p'; its lambda is the first of those tried
+    omega: float | None = None  # hold the maxima of Rate Norm where every layer starts with this Omega; None: they run
     lams: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05, 0.2)  # the others: one is chosen on held-out images
     per_layer: tuple[bool, ...] = (False,)  # one p' shared by all layers (appendix B), one for each, or both tried
     seeds: tuple[int, ...] = (0,)
@@ -68,7 +69,15 @@ SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part 
 HELD_OUT = 2000  # choices (lambda) are made on these
 
 
-def _recipe(data: str, epochs: int, lr: float, tune: int, smooth: float = 0.0) -> tuple[Stage1, Stage1]:
+def _recipe(
+    data: str,
+    epochs: int,
+    lr: float,
+    tune: int,
+    smooth: float = 0.0,
+    tune_lr: float | None = None,
+    weights_lam: float | None = None,
+) -> tuple[Stage1, Stage1]:
     augment, small = AUGMENTS[data], SMALL.get(data, 0)
     relu = Stage1(
         epochs=epochs,
@@ -81,13 +90,21 @@ def _recipe(data: str, epochs: int, lr: float, tune: int, smooth: float = 0.0) -
         small_part=0.58 if small else 0.0,
     )
     rnl = Stage1(
-        epochs=tune, lr=lr / 10, peak=0.1, augment=augment, label_smoothing=smooth, ema=0.995, holdout=HELD_OUT
+        epochs=tune,
+        lr=tune_lr or lr / 10,
+        peak=0.1,
+        augment=augment,
+        label_smoothing=smooth,
+        ema=0.995,
+        holdout=HELD_OUT,
+        lam=weights_lam,
     )
     return relu, rnl
 
 
 def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int, lam: float, **more: Any) -> Preset:
-    relu, rnl = _recipe(data, epochs, lr, tune, more.pop("smooth", 0.0))
+    options = {key: more.pop(key) for key in ("smooth", "tune_lr", "weights_lam") if key in more}
+    relu, rnl = _recipe(data, epochs, lr, tune, **options)
     return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000, holdout=HELD_OUT), **more)
 
 
@@ -113,10 +130,13 @@ ALL: tuple[Preset, ...] = (
         "cifar10",
         24,
         0.05,
-        2,
-        0.1,
+        3,
+        0.02,
         smooth=0.1,
-        lams=(0.02, 0.05),
+        tune_lr=0.02,
+        weights_lam=0.4,
+        omega=2.5,
+        lams=(0.005,),
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
         note="512-wide fully connected layers",

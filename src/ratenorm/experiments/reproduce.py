@@ -170,6 +170,7 @@ def _training(preset: Preset, seed: int, scale: Scale, root: str | None, start: 
         None if start is None else replace(preset.ril, seed=seed),
         None if start is None else str(start),
         scale.train_images,
+        omega=None if start is None else preset.omega,
     )
 
 

@@ -56,6 +56,7 @@ class TrainConfig:
     from_relu: str | None = None  # a network file trained with ReLU to start from
     images: int | None = None  # train on this many images only: reduced scale
     output: Output = "rate"  # what Rate Norm layers hand on: r^, or z = theta r^ (both stand in Eq. 6)
+    omega: float | None = None  # with from_relu: hold the maxima where every layer has this Omega; None: they run
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,6 +113,8 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     images = training_images(config)
     if config.activation == "relu" and config.stage2 is not None:
         raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
+    if config.omega is not None and config.from_relu is None:
+        raise UsageError("Training with a start Omega: it is set on a ReLU network. Give that one with --from-relu.")
     spec = network_spec(config, images)
     normalise = spec.normalisation
     torch.manual_seed(config.stage1.seed)
@@ -129,9 +132,8 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     else:
         if config.from_relu is not None:
             relu, _ = load_network(config.from_relu)
-            start_from_relu_(
-                model, relu, Batches(split_holdout(images, min(2000, len(images) // 2), 0)[1], 500, normalise=normalise)
-            )
+            some = split_holdout(images, min(2000, len(images) // 2), 0)[1]
+            start_from_relu_(model, relu, Batches(some, 500, normalise=normalise), config.omega)
         first = train_accuracy(
             model, images, config.stage1, normalise=normalise, run=folder, show=show
         ).validation_accuracy

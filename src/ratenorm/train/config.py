@@ -13,7 +13,7 @@ Schedule = Literal["triangular", "cosine", "constant"]
 
 @dataclass(frozen=True)
 class Stage1:
-    """Accuracy training: SGD on the weights, p = 1."""
+    """Accuracy training: SGD on the weights, p = 1. Options that are None are not used."""
 
     epochs: int = 30
     batch_size: int = 128
@@ -29,6 +29,7 @@ class Stage1:
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
+    lam: float | None = None  # of the Rate Inference Loss on the weights (Eq. 9); None: accuracy alone, as in the paper
     seed: int = 0
     checkpoint_minutes: float = 5.0
 
@@ -36,6 +37,8 @@ class Stage1:
         _positive("Stage 1", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
         _fraction("Stage 1", peak=self.peak, momentum=self.momentum, ema=self.ema, label_smoothing=self.label_smoothing)
         _fraction("Stage 1", small_part=self.small_part)
+        if self.lam is not None:
+            _positive("Stage 1", lam=self.lam)
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")
 

@@ -1,5 +1,5 @@
 """Stage 1 (Eq. 12): train the weights of a Rate-Norm network at p = 1, from scratch or from a ReLU network's
-weights.
+weights. With a lambda the weights learn the Rate Inference Loss as well (Eq. 9, which the paper splits in two stages).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ratenorm.core.losses import accuracy_loss
+from ratenorm.core.losses import accuracy_loss, rate_inference_loss
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
 from ratenorm.data import Augment, Batches, ImageSet, Normalisation, split_holdout
 from ratenorm.distributed import total, world
-from ratenorm.errors import DataError, TrainingError
+from ratenorm.errors import DataError, TrainingError, UsageError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage1, learning_rate
@@ -31,6 +31,7 @@ from ratenorm.train.loop import (
     fitted,
     run_stage,
 )
+from ratenorm.train.rates import ceiling_of, omegas, watched
 from ratenorm.train.resolution import any_size, shrunk, size_at
 
 
@@ -53,6 +54,7 @@ class _AccuracyStage:
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
         self.forward: nn.Module = _averaging(model) if world().size > 1 else model
         self.steps = config.epochs * len(train)
+        self.layers = [layer for _, layer in rate_norm_layers(model)] if config.lam else []
         self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
 
     def step(self, images: Tensor, labels: Tensor, step: int) -> dict[str, float]:
@@ -61,8 +63,13 @@ class _AccuracyStage:
             group["lr"] = learning_rate(self.config, step, self.steps)
         side = size_at(self.config, step, self.steps)
         images, labels = fitted(shrunk(images, side), self.model), labels.to(device_of(self.model))
-        with any_size(self.model) if side else contextlib.nullcontext():
+        with any_size(self.model) if side else contextlib.nullcontext(), watched(self.layers) as sums:
             loss = accuracy_loss(self.forward(images), labels, self.config.label_smoothing)
+        extra: dict[str, float] = {}
+        if self.config.lam and self.layers:
+            inference = rate_inference_loss(omegas(sums))
+            loss = loss + self.config.lam * inference
+            extra = {"omega": float(inference.detach())}
         value = float(total(loss.detach())) / world().size  # shards are equal, so the mean of means is the mean
         if not math.isfinite(value):
             return {"loss": value}  # do not let it into the weights
@@ -73,7 +80,7 @@ class _AccuracyStage:
             return {"loss": value, "gradient": largest}
         self.optimizer.step()
         self._move_average(step)
-        return {"loss": value, "lr": float(self.optimizer.param_groups[0]["lr"])}
+        return {"loss": value, "lr": float(self.optimizer.param_groups[0]["lr"]), **extra}
 
     def _largest_gradient(self) -> float:
         found = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -189,13 +196,19 @@ def hold_out(data: ImageSet, count: int, seed: int) -> tuple[ImageSet, ImageSet 
     return split_holdout(data, count, seed)
 
 
-def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches) -> None:
+def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches, omega: float | None = None) -> None:
     """Give a Rate-Norm network the weights of the same network trained with ReLU, and start its maxima from observed
     ones.
 
     The layers hand on activations (z of Eq. 6) instead of rates, which keeps the scale the weights were trained for: on
-    `batches`, the network computes what the ReLU network does.
+    `batches`, the network computes what the ReLU network does. With an Omega the maxima start lower, where every layer
+    has that Omega (mean over the batches), and stay there, frozen: Theorem 2 then gives all layers the same bound, and
+    the weights learn with what does not fit below.
     """
+    if omega is not None and not omega > 1.0:
+        raise UsageError(
+            f"Starting from a ReLU network: Omega is {omega}; it must be above 1, where all neurons saturate."
+        )
     layers = dict(rate_norm_layers(model))
     if not layers:
         raise TrainingError("Starting from a ReLU network: the network has no Rate Norm layer. Build it with RateNorm.")
@@ -207,11 +220,11 @@ def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches) -> Non
             "Starting from a ReLU network: its weights do not fit. Both must be the same network; "
             f"{str(error).splitlines()[-1].strip()}"
         ) from error
-    largest = dict.fromkeys(layers, 0.0)
+    seen: dict[str, list[float]] = {name: [] for name in layers}
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            largest[name] = max(largest[name], float(inputs[0].amax()))
+            seen[name].append(float(inputs[0].amax()) if omega is None else ceiling_of(inputs[0], omega))
 
         return hook
 
@@ -230,7 +243,9 @@ def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches) -> Non
         for layer in layers.values():
             layer.__dict__.pop("forward", None)
     for name, layer in layers.items():
-        layer.running_max.fill_(largest[name])
+        found = seen[name]
+        layer.running_max.fill_(max(0.0, max(found) if omega is None else sum(found) / len(found)))
+        layer.freeze_(omega is not None)
 
 
 def _uncapped(layers: dict[str, RateNorm]) -> None:

@@ -5,20 +5,20 @@ network at p = 1.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ratenorm.core.losses import latency_loss, omega_of_sums
+from ratenorm.core.losses import latency_loss
 from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import Batches, ImageSet, Normalisation
-from ratenorm.distributed import total, total_with_gradient, world
+from ratenorm.distributed import total, world
 from ratenorm.errors import TrainingError
 from ratenorm.runs import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage2
 from ratenorm.train.loop import accuracy, first_bad_layer, fitted, run_stage
+from ratenorm.train.rates import omegas, watched
 from ratenorm.train.stage1 import Trained, hold_out, stage_batches
 
 
@@ -45,15 +45,10 @@ class _LatencyStage:
             set_p_(self.model, 1.0)
             teacher = self.model(images)
         self.apply_p(self.p_prime.sigmoid())
-        sums: list[Tensor] = []
-        handles = [layer.register_forward_hook(_keep_sums(sums)) for layer in self.layers.values()]
-        try:
+        with watched(self.layers.values()) as sums:
             student = self.model(images)
-        finally:
-            for handle in handles:
-                handle.remove()
-        omegas = [omega_of_sums(s[0], s[1]) for s in total_with_gradient(torch.stack(sums))]
-        loss = latency_loss(teacher, student, omegas, self.config.lam)
+        found = omegas(sums)
+        loss = latency_loss(teacher, student, found, self.config.lam)
         value = float(total(loss.detach())) / world().size
         if math.isfinite(value):
             self.optimizer.zero_grad()
@@ -64,7 +59,7 @@ class _LatencyStage:
         self.apply_p(self.p_prime.detach().sigmoid())
         return {
             "loss": value,
-            "omega": float(torch.stack(omegas).mean().detach()),
+            "omega": float(torch.stack(found).mean().detach()),
             "p": float(self.p_prime.detach().sigmoid().mean()),
         }
 
@@ -83,16 +78,6 @@ class _LatencyStage:
     def suspect(self, images: Tensor) -> str:
         silent = "no layer fires" if not self.layers else first_bad_layer(self.model, fitted(images, self.model))
         return f"p = {self.p_prime.detach().sigmoid().tolist()}, {silent}"
-
-
-def _keep_sums(found: list[Tensor]) -> Any:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        rates = output if module.output == "rate" else output / module.threshold  # type: ignore[operator]
-        # each image by itself, the images in float64: Omega does not depend on how many processes share the batch
-        each = torch.stack([rates.abs().flatten(1).sum(1), rates.square().flatten(1).sum(1)])
-        found.append(each.sum(1, dtype=torch.float64))
-
-    return hook
 
 
 def train_latency(

@@ -60,6 +60,10 @@ class Train:
     """what Rate Norm layers hand on: the rate (the paper), or the activation, which trains better without BatchNorm"""
     from_relu: Path | None = None
     """start stage 1 from this network, trained with --activation relu"""
+    omega: float | None = None
+    """with --from-relu: hold the maxima where every layer starts with this Omega (None, as in the paper: they run)"""
+    weights_lambda: float | None = None
+    """weight of the Rate Inference Loss in stage 1, on the weights (None, as in the paper: accuracy alone)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
     seed: int = 0
@@ -88,6 +92,7 @@ class Train:
             holdout=self.holdout,
             augment=self._augment(),
             seed=self.seed,
+            lam=self.weights_lambda,
         )
         stage2 = Stage2(
             epochs=self.stage2_epochs,
@@ -106,6 +111,7 @@ class Train:
             None if self.from_relu is None else str(self.from_relu),
             self.images,
             self.output,
+            self.omega,
         )
         with joined(self.device) as here:
             how = mode(self.resume, self.overwrite)
