@@ -105,6 +105,11 @@ class Graph:
         return sum(t.numel() for node in self.nodes for t in node.op.tensors().values())
 
     @cached_property
+    def dtypes(self) -> frozenset[torch.dtype]:
+        """The kinds of numbers that its tensors hold."""
+        return frozenset(t.dtype for node in self.nodes for t in node.op.tensors().values())
+
+    @cached_property
     def macs(self) -> Mapping[str, int]:
         """Multiply-accumulates of one evaluation of each convolution and linear layer, borders counted as full."""
         counts: dict[str, int] = {}

@@ -45,7 +45,7 @@ def unfit(net: SpikingNet, x: Tensor) -> str | None:
     """Why this network or these images are not for the event engine, or None."""
     if net.device.type != "cpu":
         return f"the network is on {net.device}, and the event engine runs on the CPU"
-    kinds = {t.dtype for node in net.nodes for t in node.op.tensors().values()} | {x.dtype}
+    kinds = net.dtypes | {x.dtype}
     if kinds != {torch.float32}:
         names = ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
         return f"the network and the images are of {names}, and the event engine computes in float32"

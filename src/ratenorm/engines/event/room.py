@@ -70,20 +70,21 @@ class Room:
         layout, rows = source.layout, len(source.row_spikes)
         # A list has no more entries than its row has spikes; sixteen are written at a time.
         ends = np.cumsum(source.row_spikes + 16)
+        size = int(ends[-1])
         self._starts[0] = self.used
         self._starts[1:rows] = ends[:-1] + self.used
-        self._reserve(self.used + int(ends[-1]))
+        self._reserve(self.used + size)
         numbers = [rows, layout.pixels, layout.words, section, sections, mark, self.mark_stride]
         entries, ranges, marks = (self.where_lists[k : k + 2] for k in (0, 2, 4))
         arrays = [*source.where_words, *entries, *self._where_starts, *ranges, *marks, *_WHERE_POSITIONS]
+        self.used += size
         if route.windows is None:
             crew.run(jobs.plain_list, rows, numbers, arrays)
-        else:
-            per = next(n for n in _POOLED if layout.words % n == 0)
-            numbers[2] //= per
-            pooled = [route.shift, per, route.windows.shape[1], route.digits]
-            crew.run(_POOLED[per], rows, numbers + pooled, arrays + where(route.windows))
-        self.used += int(ends[-1])
+            return size - 16 * rows
+        per = next(n for n in _POOLED if layout.words % n == 0)
+        numbers[2] //= per
+        pooled = [route.shift, per, route.windows.shape[1], route.digits]
+        crew.run(_POOLED[per], rows, numbers + pooled, arrays + where(route.windows))
         lists = self._ranges[section : rows * sections : sections]
         return int((lists[:, 1] - lists[:, 0]).sum())
 

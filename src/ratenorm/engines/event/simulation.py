@@ -8,10 +8,12 @@ from functools import partial
 from queue import Empty
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
+from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
@@ -134,12 +136,17 @@ class EventSimulation:
         return LayerActivity(
             name=node.name,
             neurons=self.net.neurons[node.name],
-            spikes=torch.stack([p.spikes() for p in parts]).sum(0),
-            synaptic_ops=torch.stack([p.synaptic_ops() for p in parts]).sum(0),
+            spikes=_summed([p.spikes() for p in parts]),
+            synaptic_ops=_summed([p.synaptic_ops() for p in parts]),
             fit=_joined([p.fit() for p in parts]),
             first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
             neuron_by_neuron=partial(_in_order, [part.states() for part in parts]),
         )
+
+
+def _summed(parts: list[Array]) -> Tensor:
+    """Whole numbers of several groups, exactly, as the float64 of results."""
+    return torch.from_numpy(sum(parts[1:], parts[0]).astype(np.float64))
 
 
 def _in_order(parts: Sequence[States]) -> tuple[Tensor, Tensor]:

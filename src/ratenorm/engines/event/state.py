@@ -21,6 +21,9 @@ from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
 from ratenorm.graph.ops import MaxPool
 
+_NO_WORDS, _NO_ROWS = np.zeros(0, np.uint16), np.zeros(0, np.int64)
+_WHERE_NO_WORDS: Where = where(_NO_WORDS)
+
 
 class States(NamedTuple):
     """Counts and potentials of some images, in blocks."""
@@ -37,20 +40,17 @@ class PopulationState:
     def __init__(self, stage: Stage, images: int, target: Tensor | None, first_spikes: bool) -> None:
         self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
         size = images * self.layout.size
-        self._potential = zeros(size, np.float32)
+        self._potential, self._counts = zeros(2 * size, np.float32).reshape(2, size)  # in one allocation
         if stage.start is not None:
             self._potential.reshape(images, -1)[:] = stage.start
-        self._counts = zeros(size, np.float32)
         self._given_away = False  # to a result, which must not change any more
         self._locate()
-        self.words: Array = np.zeros(0, np.uint16)
-        self.where_words: Where = where(self.words)
-        self.row_spikes: Array = np.zeros(0, np.int64)
+        self.words, self.where_words, self.row_spikes = _NO_WORDS, _WHERE_NO_WORDS, _NO_ROWS
         self._spikes: list[Array] = []
         self._synaptic_ops: list[Array] = []
         self._target = target
         self._goal = None if target is None else aligned(self.layout.to_lanes(target).numpy())
-        self._fit_counts = zeros(0 if target is None else size, np.int32)
+        self._fit_counts = None if target is None else zeros(size, np.int32)
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
         self._first = np.zeros(size, np.int32) if first_spikes else None
 
@@ -78,7 +78,7 @@ class PopulationState:
         self._spikes.append(by_step[0])
         self._synaptic_ops.append(by_step[1])
         counted = by_step[0]
-        if self._goal is not None:
+        if self._goal is not None and self._fit_counts is not None:
             sums = np.zeros((steps, 2))
             measure.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
             self._sums.append(np.column_stack([2 * sums[:, 0] + counted, sums[:, 1]]))
@@ -99,11 +99,11 @@ class PopulationState:
         self._given_away = True
         return States(self.layout, self.images, self._counts, self._potential)
 
-    def spikes(self) -> Tensor:
-        return torch.from_numpy(np.concatenate(self._spikes)).double()
+    def spikes(self) -> Array:
+        return np.concatenate(self._spikes)
 
-    def synaptic_ops(self) -> Tensor:
-        return torch.from_numpy(np.concatenate(self._synaptic_ops)).double()
+    def synaptic_ops(self) -> Array:
+        return np.concatenate(self._synaptic_ops)
 
     def fit(self) -> Fit | None:
         if self._target is None:
