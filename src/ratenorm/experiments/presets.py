@@ -139,8 +139,8 @@ ALL: tuple[Preset, ...] = (
         lams=(0.005,),
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
-        note="512-wide fully connected layers; stage 1 starts with Ω = 2.5 in every layer, holds its maxima there and learns "
-        "the Rate Inference Loss by its weights too (λ = 0.4; the paper: by p alone)",
+        note="512-wide fully connected layers; stage 1 starts with Ω = 2.5 in every layer, holds its maxima there and "
+        "learns the Rate Inference Loss by its weights too (λ = 0.4; the paper: by p alone)",
         epoch_minutes=16,
     ),
     _preset(
