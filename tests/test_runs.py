@@ -87,6 +87,14 @@ def test_resuming_with_the_same_configuration(tmp_path: Path) -> None:
         folder.configure({"steps": [1, 2], "data": {"name": "mnist"}})
 
 
+def test_an_option_that_a_run_did_not_know_and_that_is_none_changes_nothing(tmp_path: Path) -> None:
+    path = used(tmp_path / "run", {"data": {"name": "mnist", "old": None}, "tried": [{"lr": 0.1}]})
+    with RunFolder(path, "resume") as folder:
+        folder.configure({"data": {"name": "mnist", "new": None}, "tried": [{"lr": 0.1, "new": None}], "new": None})
+        with pytest.raises(UsageError, match="differs in data, tried"):
+            folder.configure({"data": {"name": None}, "tried": [{"lr": None}]})
+
+
 @pytest.mark.parametrize(
     ("config", "changed"),
     [

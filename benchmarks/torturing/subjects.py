@@ -21,7 +21,7 @@ from ratenorm.train.stage2 import train_latency
 
 RESULT = "result.safetensors"
 STAGE1 = Stage1(
-    epochs=3, batch_size=10, lr=0.05, holdout=10, ema=0.9, augment=Augment(shift=1), checkpoint_minutes=0.0
+    epochs=3, batch_size=10, lr=0.05, holdout=10, ema=0.9, augment=Augment(shift=1), checkpoint_minutes=0.0, lam=0.1
 )  # a checkpoint after every step
 STAGE2 = Stage2(epochs=1, batch_size=10, lam=0.1, holdout=10, checkpoint_minutes=0.0)
 

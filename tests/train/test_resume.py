@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,17 @@ from torch import nn
 
 from builders import image_set, same_state, set_maxima_, state_of, tiny_cnn
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers
-from ratenorm.data import Augment
+from ratenorm.data import Augment, Batches
 from ratenorm.errors import FileFormatError, RatenormError, TrainingError
 from ratenorm.runs import METRICS, RunFolder
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.interrupt import Interrupted, Interrupts
-from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
+from ratenorm.train.stage1 import _AccuracyStage, start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import _LatencyStage, train_latency
 
 STAGE1 = Stage1(epochs=3, batch_size=8, lr=0.05, holdout=12, augment=Augment(shift=1), ema=0.9, label_smoothing=0.1)
+RATES = replace(STAGE1, lam=0.3)
 STAGE2 = Stage2(epochs=2, batch_size=12, lam=0.3, holdout=12, per_layer=True)
 BATCHES1, BATCHES2 = 3 * 6, 2 * 2 * 4  # 60 images, 12 held out
 Train = Callable[[nn.Module, RunFolder | None], object]
@@ -40,6 +42,12 @@ def stage1(model: nn.Module, folder: RunFolder | None) -> object:
     return train_accuracy(model, image_set(), STAGE1, run=folder, show=False)
 
 
+def stage1_at_one_omega(model: nn.Module, folder: RunFolder | None) -> object:
+    torch.manual_seed(8)
+    start_from_relu_(model, tiny_cnn(nn.ReLU, channels=3), Batches(image_set(), 20), omega=1.5)
+    return train_accuracy(model, image_set(), RATES, run=folder, show=False)
+
+
 def stage2(model: nn.Module, folder: RunFolder | None) -> object:
     set_maxima_(model, image_set().images)
     return train_latency(model, image_set(), STAGE2, run=folder, show=False)
@@ -47,6 +55,7 @@ def stage2(model: nn.Module, folder: RunFolder | None) -> object:
 
 STAGES: dict[str, tuple[Train, type, int]] = {
     "stage 1": (stage1, _AccuracyStage, BATCHES1),
+    "stage 1 at one Omega": (stage1_at_one_omega, _AccuracyStage, BATCHES1),
     "stage 2": (stage2, _LatencyStage, BATCHES2),
 }
 

@@ -163,6 +163,17 @@ def test_stage_2_works_on_layers_that_hand_on_activations() -> None:
     assert all(float(layer.p) < 0.9821 for _, layer in rate_norm_layers(model))
 
 
+def test_a_lambda_in_stage_1_needs_a_rate_norm_layer_and_layers_that_fire() -> None:
+    config = Stage1(epochs=1, batch_size=10, holdout=0, lam=0.5)
+    with pytest.raises(TrainingError, match="no Rate Norm layer"):
+        train_accuracy(tiny_cnn(), image_set(), config, show=False)
+    model = trained_maxima()
+    with torch.no_grad():
+        model[4].bias.fill_(-1e6)
+    with pytest.raises(TrainingError, match="layer 5 does not fire: its Omega is infinite"):
+        train_accuracy(model, image_set(), config, show=False)
+
+
 def test_stage_2_needs_a_rate_norm_layer() -> None:
     with pytest.raises(TrainingError, match="no Rate Norm layer"):
         train_latency(tiny_cnn(), image_set(), Stage2(holdout=0), show=False)
@@ -200,6 +211,14 @@ def test_with_an_omega_the_maxima_start_where_every_layer_has_it_and_stay() -> N
     assert [float(layer.running_max) for _, layer in rate_norm_layers(model)] == before
 
 
+def test_a_silent_layer_has_no_omega_to_start_with() -> None:
+    relu = tiny_cnn(nn.ReLU, channels=3)
+    with torch.no_grad():
+        relu[4].bias.fill_(-1e6)
+    with pytest.raises(TrainingError, match="its layer 5 never fires"):
+        start_from_relu_(rate_net(), relu, Batches(image_set(), 20), omega=1.5)
+
+
 def test_the_ceiling_of_an_omega_never_lies_above_the_maximum() -> None:
     x = torch.tensor([-1.0, 0.5, 1.0, 2.0])
     assert ceiling_of(x, 100.0) == 2.0
@@ -228,7 +247,7 @@ def test_a_network_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "wrong", [{"epochs": 0}, {"batch_size": 0}, {"lr": 0.0}, {"lr": float("nan")}, {"peak": 1.0}, {"momentum": -0.1},
-              {"ema": 1.0}, {"label_smoothing": 1.5}, {"lam": 0.0}],
+              {"ema": 1.0}, {"label_smoothing": 1.5}, {"lam": 0.0}, {"lam": float("inf")}],
     ids=str,
 )  # fmt: skip
 def test_stage_1_settings_are_checked(wrong: dict[str, float]) -> None:

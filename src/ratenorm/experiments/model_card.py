@@ -116,7 +116,8 @@ def _recipe(origin: Origin) -> list[str]:
     for name, config in origin.trainings.items():
         for stage in ("stage1", "stage2"):
             if config.get(stage) and not (stage == "stage2" and origin.choice):
-                lines.append(f"- {name}, {stage}: {_settings(config[stage])}")
+                start = f", start omega {config['omega']}" if stage == "stage1" and config.get("omega") else ""
+                lines.append(f"- {name}, {stage}: {_settings(config[stage])}{start}")
     if origin.choice:
         tried = origin.choice["tried"]
         all_tried = ", ".join(f"{lam:g}" for lam in sorted({t["lam"] for t in tried}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import asdict, dataclass, field
@@ -56,7 +57,20 @@ class TrainConfig:
     from_relu: str | None = None  # a network file trained with ReLU to start from
     images: int | None = None  # train on this many images only: reduced scale
     output: Output = "rate"  # what Rate Norm layers hand on: r^, or z = theta r^ (both stand in Eq. 6)
-    omega: float | None = None  # with from_relu: hold the maxima where every layer has this Omega; None: they run
+    omega: float | None = None  # with from_relu: hold the maxima where its layers have this Omega; None: they run
+
+    def __post_init__(self) -> None:
+        """What can be known to be wrong before any folder is written to."""
+        if self.activation == "relu" and self.stage2 is not None:
+            raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
+        if self.activation == "relu" and self.stage1.lam is not None:
+            raise UsageError("Training a ReLU network with --weights-lambda: it has no rates to learn. Leave it out.")
+        if self.omega is None:
+            return
+        if self.from_relu is None:
+            raise UsageError("Training with --omega: it is set on a ReLU network. Give that one with --from-relu.")
+        if not 1.0 < self.omega < math.inf:
+            raise UsageError(f"Training with --omega {self.omega}: it must be above 1, where all neurons saturate.")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -111,10 +125,6 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     """Train, or go on training, in a folder. A stage whose network file is there is done and is not repeated."""
     began = time.monotonic()
     images = training_images(config)
-    if config.activation == "relu" and config.stage2 is not None:
-        raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
-    if config.omega is not None and config.from_relu is None:
-        raise UsageError("Training with a start Omega: it is set on a ReLU network. Give that one with --from-relu.")
     spec = network_spec(config, images)
     normalise = spec.normalisation
     torch.manual_seed(config.stage1.seed)
@@ -132,7 +142,8 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     else:
         if config.from_relu is not None:
             relu, _ = load_network(config.from_relu)
-            some = split_holdout(images, min(2000, len(images) // 2), 0)[1]
+            learned, _ = hold_out(images, config.stage1.holdout, config.stage1.seed)
+            some = learned.subset(range(min(2000, len(learned))))
             start_from_relu_(model, relu, Batches(some, 500, normalise=normalise), config.omega)
         first = train_accuracy(
             model, images, config.stage1, normalise=normalise, run=folder, show=show

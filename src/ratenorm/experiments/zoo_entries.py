@@ -65,7 +65,8 @@ def add_to_zoo(
     if missing is not None:
         say(f"{missing} is missing: only the ReLU network was added. Go on with {train}, then add again.")
         return [relu]
-    origin = Origin(configs, _read(chosen), commands, versions(), preset.note)
+    notes = ". ".join(note for note in (preset.note, preset.rnl_note) if note)
+    origin = Origin(configs, _read(chosen), commands, versions(), notes)
     return [relu, _store(name, place.ril, folder, test, origin, steps, say)]
 
 

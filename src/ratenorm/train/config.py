@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -37,8 +38,11 @@ class Stage1:
         _positive("Stage 1", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
         _fraction("Stage 1", peak=self.peak, momentum=self.momentum, ema=self.ema, label_smoothing=self.label_smoothing)
         _fraction("Stage 1", small_part=self.small_part)
-        if self.lam is not None:
-            _positive("Stage 1", lam=self.lam)
+        if self.lam is not None and not 0.0 < self.lam < math.inf:
+            raise UsageError(
+                f"Stage 1: lam is {self.lam}, the weight of the Rate Inference Loss on the weights (--weights-lambda); "
+                "it must be positive, or left out."
+            )
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")
 
@@ -74,7 +78,7 @@ class Stage2:
 
 def _positive(where: str, **values: float) -> None:
     for name, value in values.items():
-        if not value > 0:
+        if not 0 < value < math.inf:
             raise UsageError(f"{where}: {name} is {value}; it must be positive.")
 
 
@@ -86,8 +90,6 @@ def _fraction(where: str, **values: float) -> None:
 
 def learning_rate(config: Stage1, step: int, steps: int) -> float:
     """The learning rate of step `step` of `steps` (from 0)."""
-    import math
-
     if config.schedule == "constant":
         return config.lr
     done, top = (step + 1) / steps, config.peak

@@ -32,10 +32,11 @@ def omegas(sums: list[Tensor]) -> list[Tensor]:
 
 
 def ceiling_of(x: Tensor, omega: float) -> float:
-    """The ceiling theta below which rates clip(x, 0, theta) / theta have that Omega; at most the maximum of x.
+    """A ceiling theta below which rates clip(x, 0, theta) / theta have that Omega; the maximum of x where Omega is no
+    larger there.
 
-    Omega grows with theta from 1, where every active neuron saturates, so the interval is halved, 24 times: as many as
-    a float32 has digits.
+    Towards theta = 0 every active neuron saturates and Omega is 1. So it is below on one end of the interval and above
+    on the other, and stays so while that is halved; 24 times, as many as a float32 has digits.
     """
     x = x.detach()[x > 0.0]
     if not len(x):

@@ -54,7 +54,8 @@ class _AccuracyStage:
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
         self.forward: nn.Module = _averaging(model) if world().size > 1 else model
         self.steps = config.epochs * len(train)
-        self.layers = [layer for _, layer in rate_norm_layers(model)] if config.lam else []
+        self.layers = dict(rate_norm_layers(model)) if config.lam else {}
+        self.omegas: list[float] = []  # of the last batch
         self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
 
     def step(self, images: Tensor, labels: Tensor, step: int) -> dict[str, float]:
@@ -63,11 +64,13 @@ class _AccuracyStage:
             group["lr"] = learning_rate(self.config, step, self.steps)
         side = size_at(self.config, step, self.steps)
         images, labels = fitted(shrunk(images, side), self.model), labels.to(device_of(self.model))
-        with any_size(self.model) if side else contextlib.nullcontext(), watched(self.layers) as sums:
+        with any_size(self.model) if side else contextlib.nullcontext(), watched(self.layers.values()) as sums:
             loss = accuracy_loss(self.forward(images), labels, self.config.label_smoothing)
         extra: dict[str, float] = {}
-        if self.config.lam and self.layers:
-            inference = rate_inference_loss(omegas(sums))
+        if self.config.lam:
+            found = omegas(sums)
+            self.omegas = [float(o.detach()) for o in found]
+            inference = rate_inference_loss(found)
             loss = loss + self.config.lam * inference
             extra = {"omega": float(inference.detach())}
         value = float(total(loss.detach())) / world().size  # shards are equal, so the mean of means is the mean
@@ -126,6 +129,9 @@ class _AccuracyStage:
             value.copy_(checkpoint.part("average/")[name])
 
     def suspect(self, images: Tensor) -> str:
+        silent = [name for name, value in zip(self.layers, self.omegas, strict=False) if math.isinf(value)]
+        if silent:
+            return f"layer {silent[0]} does not fire: its Omega is infinite. A smaller lambda on the weights may help"
         return first_bad_layer(self.model, fitted(images, self.model))
 
 
@@ -159,6 +165,8 @@ def train_accuracy(
     """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out."""
     train, held_out = hold_out(data, config.holdout, config.seed)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if config.lam is not None and not any(True for _ in rate_norm_layers(model)):
+        raise TrainingError("Training with a lambda on the weights: the network has no Rate Norm layer, so no rates.")
     set_p_(model, 1.0)
     batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise, config.augment)
     with global_batch_norm(model):
@@ -201,11 +209,11 @@ def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches, omega:
     ones.
 
     The layers hand on activations (z of Eq. 6) instead of rates, which keeps the scale the weights were trained for: on
-    `batches`, the network computes what the ReLU network does. With an Omega the maxima start lower, where every layer
-    has that Omega (mean over the batches), and stay there, frozen: Theorem 2 then gives all layers the same bound, and
-    the weights learn with what does not fit below.
+    `batches`, the network computes what the ReLU network does. With an Omega the maxima start lower, where the ReLU
+    network's activations have that Omega (mean over the batches; the maximum where it is smaller even there), and stay
+    there, frozen: Theorem 2 gives all layers about the same bound, and the weights learn with what does not fit below.
     """
-    if omega is not None and not omega > 1.0:
+    if omega is not None and not 1.0 < omega < math.inf:
         raise UsageError(
             f"Starting from a ReLU network: Omega is {omega}; it must be above 1, where all neurons saturate."
         )
@@ -243,9 +251,14 @@ def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches, omega:
         for layer in layers.values():
             layer.__dict__.pop("forward", None)
     for name, layer in layers.items():
-        found = seen[name]
-        layer.running_max.fill_(max(0.0, max(found) if omega is None else sum(found) / len(found)))
-        layer.freeze_(omega is not None)
+        found = [value for value in seen[name] if value > 0.0] or [0.0]
+        if omega is None:
+            layer.running_max.fill_(max(found))
+            continue
+        if found == [0.0]:
+            raise TrainingError(f"Starting from a ReLU network: its layer {name} never fires, so it has no Omega.")
+        layer.running_max.fill_(sum(found) / len(found))
+        layer.freeze_()
 
 
 def _uncapped(layers: dict[str, RateNorm]) -> None:

@@ -11,6 +11,7 @@ import torch
 from random_graphs import random_images, random_net
 
 from ratenorm.engines.event.board import where
+from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.jobs import tally_words
 from ratenorm.engines.event.simulation import EventSimulation
@@ -49,6 +50,22 @@ def test_no_thread_is_left_behind_even_by_an_error() -> None:
     with pytest.raises(ValueError, match="no number"), Crew(2) as crew:
         crew.run(tally_words, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
     assert threading.active_count() == before
+
+
+@compiled
+def _bad(board: int, part: int) -> int:
+    if part >= 0:
+        raise ValueError("no good")
+    return 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_job_that_fails_is_said_and_the_next_one_runs(parts: int) -> None:
+    with Crew(1) as crew:
+        with pytest.raises(RuntimeError, match="_bad failed in compiled code"):
+            crew.run(_bad, parts, (), ())
+        assert counted(crew, 5, parts)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -61,9 +61,10 @@ class Train:
     from_relu: Path | None = None
     """start stage 1 from this network, trained with --activation relu"""
     omega: float | None = None
-    """with --from-relu: hold the maxima where every layer starts with this Omega (None, as in the paper: they run)"""
+    """with --from-relu: hold the maxima where its layers have this Omega (None, as in the paper: they run)"""
     weights_lambda: float | None = None
-    """weight of the Rate Inference Loss in stage 1, on the weights (None, as in the paper: accuracy alone)"""
+    """weight of the Rate Inference Loss in stage 1, on the weights; with --omega, or maxima that run undo most of it
+    (None, as in the paper: accuracy alone)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
     seed: int = 0

@@ -23,7 +23,8 @@ from ratenorm.engines.event.compiled import compiled
 Where = list[int]  # address and length of some arrays
 
 FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 24
-SIZE = FIRST_ARRAY + 2 * ARRAYS
+FAILED = FIRST_ARRAY + 2 * ARRAYS  # set where a part of a job could not be done
+SIZE = FAILED + 1
 LINE = 8  # numbers of a cache line: threads that write to one line would slow each other down
 
 
@@ -98,7 +99,13 @@ def heading(address: int) -> tuple[int, int]:
 def read(address: int) -> tuple[int, Array, Array]:
     """Parts, numbers and places of arrays of the board at an address."""
     board = carray(_pointer(address, np.int64), (SIZE,))
-    return board[1], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:].reshape((ARRAYS, 2))
+    return board[1], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:FAILED].reshape((ARRAYS, 2))
+
+
+@compiled
+def fail(address: int) -> None:
+    """Note on the board at an address that its job is not done."""
+    carray(_pointer(address, np.int64), (SIZE,))[FAILED] = 1
 
 
 @intrinsic

@@ -37,7 +37,9 @@ def code_of(job: Callable[[int, int], int]) -> int:
     signature = (numba.int64, numba.int64)
     job.compile(signature)  # type: ignore[attr-defined]
     made = job.overloads[signature]  # type: ignore[attr-defined]
-    return int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
+    address = int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
+    assert address, f"numba has no code for {job.__name__}"
+    return address
 
 
 @functools.cache

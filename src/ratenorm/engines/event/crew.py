@@ -47,6 +47,7 @@ class Crew:
         boards.write(self._board, code_of(job), parts, numbers, arrays)
         if parts == 1:
             jobs.take_part(self._address, self._flags, 0, 0, PATIENCE)
+            self._check(job)
             return
         self._turn += 1
         if not self._awake.is_set():
@@ -56,6 +57,12 @@ class Crew:
             self._awake.set()  # in case a helper lay down just when the job was announced
             time.sleep(0)
             done = jobs.finished(self._flags, self._turn, PATIENCE)
+        self._check(job)
+
+    def _check(self, job: Job) -> None:
+        if self._board[boards.FAILED]:
+            self._board[boards.FAILED] = 0
+            raise RuntimeError(f"The event engine: {job.__name__} failed in compiled code; its message is above.")
 
     def rest(self) -> None:
         """Leave the processor to others until the next job."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from numpy import float32, int16, int64, uint8, uint16, uint32, uint64, uintp
 
 from ratenorm.engines.event.arrays import Array
-from ratenorm.engines.event.board import LINE, acquire, array_of, call, heading, read, release
+from ratenorm.engines.event.board import LINE, acquire, array_of, call, fail, heading, read, release
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.fire import Base, Neurons, Scratch, Sizes, fire_listed, fire_still, gather_currents
 from ratenorm.engines.event.listing import list_pooled, list_spikes
@@ -19,14 +19,27 @@ from ratenorm.engines.event.measure import tally, tally_each
 from ratenorm.engines.event.scatter import ZERO, Feed
 
 REST = -1  # a turn that is no job: go back to Python and wait there
+DONE = 1  # what a job returns: an exception in it cannot leave the thread, and nothing is returned then
 
 # A job is given the address of its board and the number of its part. It is compiled when it is first needed.
+# Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
+# (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
+# used), whether to fetch them, size of a part's scratch. Numbers of lists: rows, pixels, words, section, sections,
+# mark, stride of marks; of pooled ones also shift, words of 16 bits in one, members of a window, digits.
 
 
 @compiled
 def _share(part: int, parts: int, count: int) -> tuple[int, int]:
     """Which of `count` blocks or rows a part takes."""
     return part * count // parts, (part + 1) * count // parts
+
+
+@compiled
+def _sizes(n: Array, part: int, parts: int) -> tuple[Sizes, int, int]:
+    """Of a population, and which of its blocks a part takes."""
+    sizes = Sizes(n[0], n[1], n[2], n[3], n[4])
+    first, last = _share(part, parts, sizes.blocks)
+    return sizes, first, last
 
 
 @compiled
@@ -72,31 +85,28 @@ def _feed(n: Array, a: Array) -> Feed:
 def still(board: int, part: int) -> int:
     """Arrays: potential, counts, threshold, spikes, current."""
     parts, n, a = read(board)
-    sizes = Sizes(n[0], n[1], n[2], n[3], n[4])
-    first, last = _share(part, parts, sizes.blocks)
+    sizes, first, last = _sizes(n, part, parts)
     fire_still(sizes, first, last, _neurons(n, a), array_of(a[4], float32))
-    return 0
+    return DONE
 
 
 @compiled
 def listed(board: int, part: int) -> int:
     """Arrays: potential, counts, threshold, spikes, base, extra, total, recent, places, then those of a feed."""
     parts, n, a = read(board)
-    sizes = Sizes(n[0], n[1], n[2], n[3], n[4])
-    first, last = _share(part, parts, sizes.blocks)
+    sizes, first, last = _sizes(n, part, parts)
     base, extra = Base(array_of(a[4], float32), n[7], n[8], n[9]), array_of(a[5], float32)
     fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a))
-    return 0
+    return DONE
 
 
 @compiled
 def currents(board: int, part: int) -> int:
     """Arrays: five that are not read, out, total, recent, places, then those of a feed."""
     parts, n, a = read(board)
-    sizes = Sizes(n[0], n[1], n[2], n[3], n[4])
-    first, last = _share(part, parts, sizes.blocks)
+    sizes, first, last = _sizes(n, part, parts)
     gather_currents(sizes, first, last, _scratch(n, a, part), _feed(n, a), array_of(a[5], float32))
-    return 0
+    return DONE
 
 
 @compiled
@@ -106,7 +116,7 @@ def tally_words(board: int, part: int) -> int:
     first, last = _share(part, parts, n[0])
     noted = array_of(a[2], int64)
     tally(array_of(a[0], uint16), first, last, n[1], array_of(a[1], int64), noted[: n[0]], noted[n[0] :])
-    return 0
+    return DONE
 
 
 @compiled
@@ -116,7 +126,7 @@ def tally_neurons(board: int, part: int) -> int:
     first, last = _share(part, parts, n[0])
     noted = array_of(a[2], int64)
     tally_each(array_of(a[0], uint16), first, last, n[1], array_of(a[1], int64), noted[: n[0]], noted[n[0] :])
-    return 0
+    return DONE
 
 
 @compiled
@@ -124,17 +134,18 @@ def plain_list(board: int, part: int) -> int:
     """Arrays: spikes, entries, starts, ranges, marks, table."""
     parts, n, a = read(board)
     first, last = _share(part, parts, n[0])
-    target = _pairs(a), n[3], n[4], array_of(a[4], uint32), n[5], n[6], array_of(a[5], uint32)
+    target = _target(n, a)
     list_spikes(
         array_of(a[0], uint16), first, last, n[1], n[2], array_of(a[1], uint32), array_of(a[2], uint64), *target
     )
-    return 0
+    return DONE
 
 
 @compiled
-def _pairs(a: Array) -> Array:
+def _target(n: Array, a: Array) -> tuple[Array, int, int, Array, int, int, Array]:
+    """Where a list goes: ranges, section, sections, marks, mark, stride of marks; and the table of bits."""
     ranges = array_of(a[3], uint64)
-    return ranges.reshape((len(ranges) // 2, 2))
+    return ranges.reshape((len(ranges) // 2, 2)), n[3], n[4], array_of(a[4], uint32), n[5], n[6], array_of(a[5], uint32)
 
 
 @compiled
@@ -142,7 +153,7 @@ def _pooled_list(spikes: Array, parts: int, n: Array, a: Array, part: int) -> No
     first, last = _share(part, parts, n[0])
     windows = array_of(a[6], uint32)
     pooling = n[8], windows.reshape((len(windows) // n[9], n[9])), n[7], n[10]
-    target = _pairs(a), n[3], n[4], array_of(a[4], uint32), n[5], n[6], array_of(a[5], uint32)
+    target = _target(n, a)
     list_pooled(spikes, first, last, n[1], n[2], *pooling, array_of(a[1], uint32), array_of(a[2], uint64), *target)
 
 
@@ -154,29 +165,29 @@ def _pooled_list(spikes: Array, parts: int, n: Array, a: Array, part: int) -> No
 def pooled_list_16(board: int, part: int) -> int:
     parts, n, a = read(board)
     _pooled_list(array_of(a[0], uint16), parts, n, a, part)
-    return 0
+    return DONE
 
 
 @compiled
 def pooled_list_32(board: int, part: int) -> int:
     parts, n, a = read(board)
     _pooled_list(array_of(a[0], uint32), parts, n, a, part)
-    return 0
+    return DONE
 
 
 @compiled
 def pooled_list_64(board: int, part: int) -> int:
     parts, n, a = read(board)
     _pooled_list(array_of(a[0], uint64), parts, n, a, part)
-    return 0
+    return DONE
 
 
 @compiled
 def do(address: int, part: int) -> None:
     """One part of the job on the board at an address, if there are that many."""
     code, parts = heading(address)
-    if part < parts:
-        call(code, address, part)
+    if part < parts and call(code, address, part) != DONE:
+        fail(address)
 
 
 @compiled
