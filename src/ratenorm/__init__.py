@@ -11,6 +11,7 @@ from ratenorm.convert.lower import inspect
 from ratenorm.convert.thresholds import (
     ChannelNorm,
     DataNorm,
+    EqualOmega,
     Fixed,
     Latency,
     MaxNorm,
@@ -43,6 +44,7 @@ __all__ = [
     "Conversion",
     "DataNorm",
     "Diagnosis",
+    "EqualOmega",
     "Evaluation",
     "Fixed",
     "Latency",

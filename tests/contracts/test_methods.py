@@ -13,10 +13,11 @@ from builders import dyadic, make_dyadic_, tiny_cnn
 from ratenorm.convert.convert import convert, convert_graph
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
-from ratenorm.convert.observe import sites
+from ratenorm.convert.observe import OmegaCeiling, sites
 from ratenorm.convert.thresholds import (
     ChannelNorm,
     DataNorm,
+    EqualOmega,
     Fixed,
     Latency,
     MaxNorm,
@@ -32,6 +33,7 @@ from ratenorm.convert.thresholds import (
     parse,
 )
 from ratenorm.convert.thresholds.base import registry
+from ratenorm.core.losses import omega
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.errors import CalibrationError, ConversionError, UsageError
 from ratenorm.graph.net import run
@@ -42,6 +44,8 @@ METHODS: dict[str, Method] = {
     "max": MaxNorm(),
     "percentile": Percentile(90.0),
     "percentile of everything": Percentile(100.0),
+    "equal Omega": EqualOmega(1.4),
+    "equal Omega of no effect": EqualOmega(1000.0),
     "channel": ChannelNorm(),
     "model": ModelNorm(),
     "model within bounds": ModelNorm(0.0, 1.0),
@@ -185,6 +189,7 @@ def test_every_method_can_be_named_on_the_command_line(label: str) -> None:
     ("text", "method"),
     [
         ("percentile:99", Percentile(99.0)),
+        ("omega:1.5", EqualOmega(1.5)),
         ("scaled:0.7:percentile:99.9", Scaled(Percentile(99.9), 0.7)),
         ("scaled:0.7", Scaled(SpikeNorm(), 0.7)),
         ("scaled:0.8:scaled:0.5:max", Scaled(Scaled(MaxNorm(), 0.5), 0.8)),
@@ -202,7 +207,8 @@ def test_methods_from_words(text: str, method: Method) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "unknown", "override", "percentile:much", "percentile:0", "percentile:101", "max:1", "scaled:0", "scaled:x",
+    ["", "unknown", "override", "percentile:much", "percentile:0", "percentile:101",
+     "omega:1", "omega:inf", "max:1", "scaled:0", "scaled:x",
      "scaled:0.5:nothing", "spike:0", "spike:1.5", "fixed:0", "fixed:inf", "fixed:nan", "model:1:0", "latency:-1",
      "latency:0.1:perhaps", "latency:0.1:true:0"],
 )  # fmt: skip
@@ -310,6 +316,23 @@ def test_max_percentile_and_channel_norm_are_what_they_say() -> None:
         channels = value.amax([0, *range(2, value.ndim)])
         expected = torch.where(channels > 0, channels, channels.amax())
         assert torch.equal(scales(ChannelNorm(), images())[site].threshold.flatten(), expected)
+
+
+@pytest.mark.parametrize("wanted", [1.05, 1.3, 1.6])
+def test_equal_omega_is_what_it_says(wanted: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    u = torch.randn(50_000, generator=generator).exp() * (torch.rand(50_000, generator=generator) < 0.4)
+    ceiling = OmegaCeiling(wanted)
+    for part in u.split(7000):
+        ceiling.update(part)
+    theta = ceiling.value()
+    assert float(omega((u / theta).clamp_max(1.0).double())) == pytest.approx(wanted, rel=5e-3)
+    whole = OmegaCeiling(1e9)
+    whole.update(u)
+    assert torch.equal(whole.value(), u.max().reshape(1))
+    silent = OmegaCeiling(2.0)
+    silent.update(torch.zeros(5))
+    assert float(silent.value()) == 0.0
 
 
 def test_the_value_of_a_spike_is_kept() -> None:

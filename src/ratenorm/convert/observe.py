@@ -118,6 +118,44 @@ class ExactPercentile:
         return torch.tensor([lowest[0] + (lowest[-1] - lowest[0]) * self.fraction])
 
 
+class OmegaCeiling:
+    """The highest ceiling theta below which the rates clip(u, 0, theta) / theta have an Omega of at most `omega`.
+
+    Values are counted by their leading digits, the exponent and nine bits of the mantissa of a float32. So all that is
+    kept are whole numbers, which no order of images or processes can change, and theta is right to one part in 500.
+    """
+
+    DROPPED = 14  # bits of a float32
+
+    def __init__(self, omega: float) -> None:
+        self.omega = omega
+        self.counts = torch.zeros(1 << (31 - self.DROPPED), dtype=torch.int64)
+        self.largest = Maximum()
+
+    def update(self, u: Tensor) -> None:
+        self.largest.update(u)
+        places = u.flatten().float().view(torch.int32) >> self.DROPPED  # not negative, so the sign is 0
+        self.counts += torch.bincount(places, minlength=len(self.counts))
+
+    def join_(self) -> None:
+        self.counts = distributed.total(self.counts)
+        self.largest.join_()
+
+    def value(self) -> Tensor:
+        used = self.counts[1:].nonzero().flatten() + 1  # place 0 is silence
+        if not len(used):
+            return torch.zeros(1)
+        places = torch.arange(int(used[0]), int(used[-1]) + 1)
+        edges, upper = (((p << self.DROPPED).int()).view(torch.float32).double() for p in (places, places + 1))
+        n, middle = self.counts[places].double(), (edges + upper) / 2
+        first, second = ((n * middle**k).cumsum(0) for k in (1, 2))
+        above = n.sum() - n.cumsum(0)
+        rates = upper * (first + upper * above) / (second + upper.square() * above)  # Omega with theta at each edge
+        fitting = upper[rates <= self.omega]
+        theta = fitting[-1] if len(fitting) else edges[0]
+        return torch.minimum(theta.float().reshape(1), self.largest.value().float())
+
+
 def sites(graph: Graph) -> tuple[Node, ...]:
     """The activations of an analog graph, in order."""
     return tuple(node for node in graph.nodes if isinstance(node.op, Activation))

@@ -20,8 +20,17 @@ class Compare:
     """network file, trained with Rate Norm or ReLU"""
     out: Path
     """run folder for the record"""
-    methods: tuple[str, ...] = ("max", "percentile:99.9", "channel", "spike", "scaled:0.8:spike", "data", "model")
-    """methods to compare: trained, max, percentile:99.9, channel, spike:64, scaled:0.8:spike, data, model,
+    methods: tuple[str, ...] = (
+        "max",
+        "percentile:99.9",
+        "omega:2",
+        "channel",
+        "spike",
+        "scaled:0.8:spike",
+        "data",
+        "model",
+    )
+    """methods to compare: trained, max, percentile:99.9, omega:2, channel, spike:64, scaled:0.8:spike, data, model,
     latency:0.1
     """
     v0: tuple[float, ...] = (0.0,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_json, parse
 from ratenorm.convert.thresholds.channel_norm import ChannelNorm
 from ratenorm.convert.thresholds.diehl import DataNorm, ModelNorm
+from ratenorm.convert.thresholds.equal_omega import EqualOmega
 from ratenorm.convert.thresholds.latency import Latency
 from ratenorm.convert.thresholds.max_norm import MaxNorm
 from ratenorm.convert.thresholds.override import Fixed, Override
@@ -16,6 +17,7 @@ from ratenorm.convert.thresholds.trained import Trained
 __all__ = [
     "ChannelNorm",
     "DataNorm",
+    "EqualOmega",
     "Fixed",
     "Latency",
     "MaxNorm",
