@@ -146,8 +146,8 @@ def test_trainings_that_cannot_be(
 # -- convert ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["trained", "max", "percentile:99", "omega:1.5", "channel", "spike:4:4", "scaled:0.8:max",
-                                    "data", "model", "fixed:1", "latency:0.1:false:2"])  # fmt: skip
+@pytest.mark.parametrize("method", ["trained", "max", "percentile:99", "omega:1.5", "channel", "spike:4:4", "data",
+                                    "scaled:0.8:max", "model", "fixed:1", "latency:0.1:false:2"])  # fmt: skip
 def test_convert_with_every_method(
     method: str, trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
