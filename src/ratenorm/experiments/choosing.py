@@ -36,7 +36,7 @@ from ratenorm.train.config import Stage2
 from ratenorm.train.stage2 import train_latency
 
 CHOICE_FILE = "choice.json"
-LONGEST_REACH = 3  # lambdas tried beyond an end of the grid
+LONGEST_REACH = 1  # lambdas tried beyond an end of the grid: each costs minutes
 LAST_DIGIT = 1e-9  # shares of images are compared as whole numbers of images would be
 
 
@@ -54,7 +54,7 @@ class Rule:
             f"fewest steps to within {100 * self.near:g} point of the ANN at p = 1, among those that lose at most "
             f"{100 * self.loss:g} points at T = {self.steps}; where none does, the most accurate at T = {self.steps}; "
             f"a candidate whose thresholds alone cut off more than {100 * self.near:g} point is not simulated; where "
-            f"the winner stands at an end of the grid, up to {LONGEST_REACH} more are tried beyond it"
+            f"the winner stands at an end of the grid, {LONGEST_REACH} more is tried beyond it"
         )
 
     def hopeless(self, ann: float, clipped: float) -> bool:
