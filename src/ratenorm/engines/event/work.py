@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # What things cost, in nanoseconds on one core with 512-bit vectors; only their ratios matter. See benchmarks/engine.py.
 ENTRY = 1.4  # to take up a listed spike for a block
 ADDITION = 1 / 34  # to add one weight
-SHORT_ADDITION = 1 / 67  # in 16 bits
+SHORT_ADDITION = 1 / 90  # in 16 bits
 MULTIPLY_ADD = 1 / 85  # in a dense convolution, the padding included
 UNPACK = 1.5  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
 REORDER = 7.0  # to bring one weight into the order of a dense convolution, in every chunk
