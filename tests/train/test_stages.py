@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from builders import image_set, set_maxima_, state_of, tiny_cnn
-from ratenorm.core.losses import omega
+from ratenorm.core.losses import ceiling_for_omega, omega
 from ratenorm.core.rate_norm import RateNorm, clip_rate, rate_norm_layers
 from ratenorm.data import Batches
 from ratenorm.errors import DataError, TrainingError, UsageError
 from ratenorm.train.config import Stage1, Stage2, learning_rate
 from ratenorm.train.loop import accuracy, evaluating
-from ratenorm.train.rates import ceiling_of, omegas, watched
+from ratenorm.train.rates import omegas, watched
 from ratenorm.train.stage1 import _AccuracyStage, hold_out, start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
@@ -221,9 +221,9 @@ def test_a_silent_layer_has_no_omega_to_start_with() -> None:
 
 def test_the_ceiling_of_an_omega_never_lies_above_the_maximum() -> None:
     x = torch.tensor([-1.0, 0.5, 1.0, 2.0])
-    assert ceiling_of(x, 100.0) == 2.0
-    assert ceiling_of(-x.abs(), 2.0) == 0.0
-    ceilings = [ceiling_of(x, o) for o in (1.05, 1.2, 1.3)]
+    assert ceiling_for_omega(x, 100.0) == 2.0
+    assert ceiling_for_omega(-x.abs(), 2.0) == 0.0
+    ceilings = [ceiling_for_omega(x, o) for o in (1.05, 1.2, 1.3)]
     assert ceilings == sorted(ceilings)
     assert ceilings[0] < ceilings[-1] < 2.0
 

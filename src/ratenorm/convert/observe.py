@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ratenorm import distributed
 from ratenorm.convert.calibration import Calibration
+from ratenorm.core.losses import ceiling_for_omega
 from ratenorm.errors import CalibrationError
 from ratenorm.graph.net import Graph, Node, run
 from ratenorm.graph.ops import Activation
@@ -119,7 +120,7 @@ class ExactPercentile:
 
 
 class OmegaCeiling:
-    """The highest ceiling theta below which the rates clip(u, 0, theta) / theta have an Omega of at most `omega`.
+    """The ceiling theta below which the rates clip(u, 0, theta) / theta have that Omega, or the maximum.
 
     Values are counted by their leading digits, the exponent and nine bits of the mantissa of a float32. So all that is
     kept are whole numbers, which no order of images or processes can change, and theta is right to one part in 500.
@@ -142,18 +143,14 @@ class OmegaCeiling:
         self.largest.join_()
 
     def value(self) -> Tensor:
-        used = self.counts[1:].nonzero().flatten() + 1  # place 0 is silence
-        if not len(used):
-            return torch.zeros(1)
-        places = torch.arange(int(used[0]), int(used[-1]) + 1)
-        edges, upper = (((p << self.DROPPED).int()).view(torch.float32).double() for p in (places, places + 1))
-        n, middle = self.counts[places].double(), (edges + upper) / 2
-        first, second = ((n * middle**k).cumsum(0) for k in (1, 2))
-        above = n.sum() - n.cumsum(0)
-        rates = upper * (first + upper * above) / (second + upper.square() * above)  # Omega with theta at each edge
-        fitting = upper[rates <= self.omega]
-        theta = fitting[-1] if len(fitting) else edges[0]
-        return torch.minimum(theta.float().reshape(1), self.largest.value().float())
+        places = self.counts[1:].nonzero().flatten() + 1  # place 0 is silence
+        lower, upper = ((p << self.DROPPED).int().view(torch.float32).double() for p in (places, places + 1))
+        middle = (lower + upper) / 2
+        theta = ceiling_for_omega(middle, self.omega, self.counts[places])
+        largest = self.largest.value().float()
+        if not len(middle) or theta == float(middle[-1]):  # no ceiling needed
+            return largest
+        return torch.minimum(torch.tensor([theta]), largest)
 
 
 def sites(graph: Graph) -> tuple[Node, ...]:

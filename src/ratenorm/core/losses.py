@@ -32,6 +32,32 @@ def omega_of_sums(total: Tensor, power: Tensor) -> Tensor:
     return torch.where(power > 0, total / power.clamp_min(torch.finfo(power.dtype).tiny), torch.inf)
 
 
+def ceiling_for_omega(x: Tensor, omega: float, counts: Tensor | None = None) -> float:
+    """A ceiling theta below which rates clip(x, 0, theta) / theta have that Omega; the maximum of x where Omega is no
+    larger there. With `counts`, x[i] stands for that many values.
+
+    Towards theta = 0 every active neuron saturates and Omega is 1. So it is below on one end of the interval and above
+    on the other, and stays so while that is halved; 24 times, as many as a float32 has digits.
+    """
+    active = x.detach() > 0.0
+    x, counts = x.detach()[active], None if counts is None else counts[active].double()
+
+    def omega_below(ceiling: float) -> float:
+        rates = (x / ceiling).clamp_max(1.0)
+        weigh = (lambda r: r.sum(dtype=torch.float64)) if counts is None else (lambda r: (r * counts).sum())
+        return float(omega_of_sums(weigh(rates), weigh(rates.square())))
+
+    if not len(x):
+        return 0.0
+    low, high = 0.0, float(x.amax())
+    if omega_below(high) <= omega:
+        return high
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (middle, high) if omega_below(middle) < omega else (low, middle)
+    return high
+
+
 def rate_inference_loss(omegas: Iterable[Tensor]) -> Tensor:
     """The mean of Omega over the layers, the term that Eq. 9 multiplies by lambda."""
     return torch.stack(list(omegas)).mean()

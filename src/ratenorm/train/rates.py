@@ -31,30 +31,6 @@ def omegas(sums: list[Tensor]) -> list[Tensor]:
     return [omega_of_sums(s[0], s[1]) for s in total_with_gradient(torch.stack(sums))]
 
 
-def ceiling_of(x: Tensor, omega: float) -> float:
-    """A ceiling theta below which rates clip(x, 0, theta) / theta have that Omega; the maximum of x where Omega is no
-    larger there.
-
-    Towards theta = 0 every active neuron saturates and Omega is 1. So it is below on one end of the interval and above
-    on the other, and stays so while that is halved; 24 times, as many as a float32 has digits.
-    """
-    x = x.detach()[x > 0.0]
-    if not len(x):
-        return 0.0
-    low, high = 0.0, float(x.amax())
-    if _omega_below(x, high) <= omega:
-        return high
-    for _ in range(24):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _omega_below(x, middle) < omega else (low, middle)
-    return high
-
-
-def _omega_below(x: Tensor, ceiling: float) -> float:
-    rates = (x / ceiling).clamp_max(1.0)
-    return float(omega_of_sums(rates.sum(dtype=torch.float64), rates.square().sum(dtype=torch.float64)))
-
-
 def _keep_sums(found: list[Tensor]) -> Any:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         rates = output if module.output == "rate" else output / module.threshold  # type: ignore[operator]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ratenorm.core.losses import accuracy_loss, rate_inference_loss
+from ratenorm.core.losses import accuracy_loss, ceiling_for_omega, rate_inference_loss
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
 from ratenorm.data import Augment, Batches, ImageSet, Normalisation, split_holdout
 from ratenorm.distributed import total, world
@@ -31,7 +31,7 @@ from ratenorm.train.loop import (
     fitted,
     run_stage,
 )
-from ratenorm.train.rates import ceiling_of, omegas, watched
+from ratenorm.train.rates import omegas, watched
 from ratenorm.train.resolution import any_size, shrunk, size_at
 
 
@@ -232,7 +232,7 @@ def start_from_relu_(model: nn.Module, relu: nn.Module, batches: Batches, omega:
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            seen[name].append(float(inputs[0].amax()) if omega is None else ceiling_of(inputs[0], omega))
+            seen[name].append(float(inputs[0].amax()) if omega is None else ceiling_for_omega(inputs[0], omega))
 
         return hook
 
