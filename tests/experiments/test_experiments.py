@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from builders import image_set, tiny_conversion
 from ratenorm import records
 from ratenorm.core.coding import Constant, Poisson
+from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import Augment, Batches
 from ratenorm.engines.evaluate import BINS, evaluate
 from ratenorm.engines.simulate import simulate
@@ -22,11 +25,12 @@ from ratenorm.experiments.evaluation import coding_of, spec_of
 from ratenorm.experiments.examples import look_inside
 from ratenorm.experiments.record import scale_of
 from ratenorm.experiments.tables import accuracy_table
-from ratenorm.experiments.training import DataConfig, TrainConfig, at_p_one, train_network
+from ratenorm.experiments.training import DataConfig, TrainConfig, at_p_one, train_network, training_images
 from ratenorm.export.network import NetworkSpec, load_network
 from ratenorm.export.spiking import load
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.stage1 import hold_out, start_from_relu_
 
 TRAINING = TrainConfig(
     stage1=Stage1(epochs=2, batch_size=32, lr=0.05, holdout=40, augment=Augment(shift=1), ema=0.9),
@@ -75,6 +79,46 @@ def test_p_one_is_the_network_of_stage_1(tmp_path: Path) -> None:
 def test_training_a_relu_network_has_no_second_stage(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder, pytest.raises(UsageError, match="no p for stage 2"):
         train_network(TrainConfig(activation="relu"), folder, show=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"activation": "relu", "stage2": None, "stage1": Stage1(lam=0.1)}, "no rates to learn"),
+        ({"omega": 2.0}, "Give that one with --from-relu"),
+        ({"omega": 1.0, "from_relu": "x"}, "it must be above 1"),
+        ({"omega": math.nan, "from_relu": "x"}, "it must be above 1"),
+    ],
+)
+def test_trainings_that_cannot_be_are_refused_before_any_folder(wrong: dict, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        TrainConfig(**wrong)
+
+
+@pytest.mark.usefixtures("small_mnist")
+def test_start_thresholds_come_from_images_that_are_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunFolder(tmp_path / "relu") as folder:
+        train_network(replace(TRAINING, activation="relu", stage2=None), folder, show=False)
+    config = replace(TRAINING, stage2=None, from_relu=str(tmp_path / "relu" / "stage1.safetensors"), omega=1.5)
+    seen: list[torch.Tensor] = []
+
+    def watching(model: nn.Module, relu: nn.Module, batches: Batches, omega: float | None) -> None:
+        assert omega == 1.5
+        seen.append(batches.images.images)
+        start_from_relu_(model, relu, batches, omega)
+
+    monkeypatch.setattr("ratenorm.experiments.training.start_from_relu_", watching)
+    with RunFolder(tmp_path / "rnl") as folder:
+        model = train_network(config, folder, show=False).model
+    _, held_out = hold_out(training_images(config), config.stage1.holdout, config.stage1.seed)
+    assert held_out is not None
+    learned = {image.numpy().tobytes() for image in seen[0]}
+    assert len(seen) == 1
+    assert learned
+    assert not learned & {image.numpy().tobytes() for image in held_out.images}
+    assert all(layer.frozen for _, layer in rate_norm_layers(model))
 
 
 @pytest.mark.usefixtures("small_mnist")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,23 @@ def test_the_card_is_made_of_the_file(made: Path) -> None:
     assert "Thresholds" not in relu
     assert "stage 2" not in relu
     assert "relu, stage1: " in relu
+
+
+def test_where_a_training_departs_from_the_paper_stands_on_its_card_only(
+    tiny_results: Path, tmp_path: Path, tiny: Scale, digits: dict[str, ImageSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
+    work = Path(shutil.copytree(tiny_results / "work", tmp_path / "work"))
+    config = place_of(PRESET, 0, work, tiny).path / "rnl" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"omega": 1.75}))
+    preset = replace(PRESET, note="Narrow", rnl_note="Held where it was")
+    add_to_zoo(preset, 0, work, tmp_path / "zoo", tiny, None, 0, lambda text: None)
+    ours, relu = ((tmp_path / "zoo" / f"{name}.md").read_text() for name in (NAME, f"{NAME}-relu"))
+    assert "Narrow. Held where it was." in ours
+    assert "start omega 1.75" in ours
+    assert "Narrow." in relu
+    assert "Held" not in relu
+    assert "omega" not in relu
 
 
 def test_adding_again_changes_nothing(

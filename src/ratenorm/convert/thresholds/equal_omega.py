@@ -14,10 +14,10 @@ from ratenorm.graph.net import Graph
 
 @dataclass(frozen=True)
 class EqualOmega(Method):
-    """theta = the highest threshold with an Omega of at most `omega`; the largest activation where that is smaller.
+    """theta = the threshold at which the layer's rates have this Omega; the largest activation where Omega is smaller.
 
-    K < 2 Omega / t: no layer is to be slower than the others. Early layers, whose largest activations are outliers, get
-    lower thresholds than a percentile gives them, late ones higher.
+    K < 2 Omega / t: no layer is to be slower than the others. A layer whose large activations are rare gets a threshold
+    far below them, one with many keeps a high one.
     """
 
     omega: float = 2.0
