@@ -73,6 +73,25 @@ def test_the_grid_is_as_fine_as_the_sum_allows(seed: int, inputs: int) -> None:
     assert float((net["linear"].op.weight - weight).abs().max()) <= 1.01 * largest / 2**BITS
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sum_is_exact_behind_a_pool_as_well(seed: int) -> None:
+    """What a pool averages is a fourth of a weight: the weights before it lie on a grid four times as coarse."""
+    generator = torch.Generator().manual_seed(seed)
+    conv = Conv(torch.randn(2, 32, 1, 1, generator=generator), None, (1, 1), (0, 0, 0, 0), (1, 1), 2)
+    pool = AvgPool((2, 2), (2, 2), (0, 0))
+    net = on_grid(chain((64, 2, 2), ("first", fire()), ("conv", conv), ("pool", pool), ("second", fire())))
+    op = net["conv"].op
+    assert isinstance(op, Conv)
+    for channel in range(2):
+        terms = (op.weight[channel].flatten() / 4).repeat(4)  # from four pixels each
+        exact = terms.double().abs().sum().float()
+        for _ in range(3):
+            total = torch.zeros(())
+            for term in terms[torch.randperm(len(terms), generator=generator)].abs():
+                total += term
+            assert torch.equal(total, exact)
+
+
 def test_on_the_grid_nothing_moves_any_more() -> None:
     net, _ = real("preact_resnet20", 2)
     assert on_grid(net).same_as(net)
