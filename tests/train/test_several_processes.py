@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from builders import tiny_conversion
 from ratenorm import distributed
+from ratenorm.convert.observe import OmegaCeiling
 from ratenorm.distributed import World
 from ratenorm.engines.evaluate import evaluate
 from ratenorm.errors import UsageError
@@ -149,3 +150,19 @@ def test_processes_that_were_not_started_together_are_told_how(monkeypatch: pyte
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="Start them with torchrun"), distributed.joined():
         pass
+
+
+def test_the_ceiling_of_an_omega_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes see the halves of some values; what both have counted gives the ceiling of the whole."""
+    values = torch.randn(4000, generator=torch.Generator().manual_seed(0)).exp()
+    halves = values[:2000], 3 * values[2000:]
+    whole, mine, theirs = OmegaCeiling(1.3), OmegaCeiling(1.3), OmegaCeiling(1.3)
+    whole.update(torch.cat(halves))
+    mine.update(halves[0])
+    theirs.update(halves[1])
+    alone = float(mine.value())
+    monkeypatch.setattr(distributed, "total", lambda tensor: tensor + theirs.counts)
+    monkeypatch.setattr(distributed, "largest", lambda tensor: torch.maximum(tensor, theirs.largest.value()))
+    mine.join_()
+    assert torch.equal(mine.value(), whole.value())
+    assert float(mine.value()) != alone
