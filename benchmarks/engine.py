@@ -134,20 +134,19 @@ def _add_floats(total, weights, factors, entries, rounds):  # type: ignore[no-un
 
 
 @numba.njit(nogil=True, boundscheck=False)
-def _add_shorts(total, weights, units, entries, rounds):  # type: ignore[no-untyped-def]
+def _add_shorts(total, weights, entries, rounds):  # type: ignore[no-untyped-def]
     for _ in range(rounds):
-        short_3x3(total, weights, uintp(0), uintp(288), uintp(16), uintp(16), units, uintp(0), entries, uintp(0),
-                  uintp(len(entries)), uintp(16), uintp(0), uintp(96))  # fmt: skip
+        short_3x3(total, weights, uintp(0), uintp(288), entries, uintp(0), uintp(len(entries)), uintp(16), uintp(0),
+                  uintp(96))  # fmt: skip
 
 
 def additions_a_second() -> dict[str, float]:
     """What one core adds from first-level cache: 16 rows of 288 weights, over and over, sums in registers."""
-    total, entries = zeros(288, np.float32), np.arange(1024, dtype=np.uint32) % 16
-    floats, shorts = zeros(16 * 288, np.float32), zeros(16 * 288, np.int16)
-    one, units = np.ones(1, np.float32), np.ones(32, np.float32)
+    total, whole, entries = zeros(288, np.float32), zeros(288, np.int32), np.arange(1024, dtype=np.uint32) % 16
+    floats, shorts, one = zeros(16 * 288, np.float32), zeros(16 * 288, np.int16), np.ones(1, np.float32)
     jobs: dict[str, Callable[[], object]] = {
         "float32": lambda: _add_floats(total, floats, one, entries, 200),
-        "int16": lambda: _add_shorts(total, shorts, units, entries, 200),
+        "int16": lambda: _add_shorts(whole, shorts, entries, 200),
     }
     return {name: 200 * len(entries) * 288 / seconds for name, seconds in best(jobs, 5).items()}
 

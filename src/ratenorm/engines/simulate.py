@@ -76,9 +76,8 @@ def start(
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
     if len(x) == 0:
         raise DataError("Simulating: there is no image in the batch. Give at least one.")
-    finite = torch.isfinite(x).flatten(1).all(1)
-    if not finite.all():
-        bad = first_image + int((~finite).nonzero()[0])
+    if not torch.isfinite(x).all():
+        bad = first_image + int((~torch.isfinite(x).flatten(1).all(1)).nonzero()[0])
         raise DataError(
             f"Simulating: image {bad} holds NaN or infinity; no neuron would fire for it. Remove or mend it."
         )

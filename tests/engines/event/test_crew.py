@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -10,46 +11,79 @@ import pytest
 import torch
 from random_graphs import random_images, random_net
 
+from ratenorm.engines.event.arrays import bit_positions, zeros
 from ratenorm.engines.event.board import where
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.crew import Crew
-from ratenorm.engines.event.jobs import tally_words
+from ratenorm.engines.event.crew import Crew, hired
+from ratenorm.engines.event.jobs import plain_list
 from ratenorm.engines.event.simulation import EventSimulation
 
 ROWS, WORDS = 37, 5
 
 
-def counted(crew: Crew, seed: int, parts: int) -> bool:
-    """Count the spikes of random words together; whether that is right."""
+def listed(crew: Crew, seed: int, parts: int) -> bool:
+    """List the spikes of random words together; whether that is right."""
     words = np.random.default_rng(seed).integers(0, 1 << 16, ROWS * WORDS).astype(np.uint16)
-    fan_out = np.arange(WORDS, dtype=np.int64)
-    noted = np.full((2, ROWS), -1, np.int64)
-    crew.run(tally_words, parts, (ROWS, WORDS), where(words, fan_out, noted))
-    ones = np.array([int(w).bit_count() for w in words]).reshape(ROWS, WORDS)
-    return bool((noted[0] == ones.sum(1)).all() and (noted[1] == ones @ fan_out).all())
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(ROWS, -1)
+    entries, by_row = zeros(bits.size + 16 * ROWS, np.uint32), bits.sum(1).astype(np.int64)
+    ranges, marks = np.zeros((ROWS, 2), np.uint64), np.zeros(ROWS, np.uint32)
+    numbers = (ROWS, 1, WORDS, 0, 1, 0, 1, 0)  # one pixel, one section
+    crew.run(plain_list, parts, numbers, where(words, entries, by_row, ranges, marks, bit_positions()))
+    found = [entries[int(begin) : int(end)].tolist() for begin, end in ranges]
+    return found == [np.flatnonzero(row).tolist() for row in bits]
 
 
 @pytest.mark.parametrize("helpers", [0, 1, 3])
 def test_all_parts_are_done(helpers: int) -> None:
     with Crew(helpers) as crew:
         for turn in range(200):
-            assert counted(crew, turn, parts=1 + turn % 7)
+            assert listed(crew, turn, parts=1 + turn % 7)
 
 
 def test_helpers_come_back_from_a_rest_and_from_boredom() -> None:
     with Crew(2) as crew:
         for turn in range(20):
             crew.rest()
-            assert counted(crew, turn, parts=3)
+            assert listed(crew, turn, parts=3)
         time.sleep(0.05)  # longer than their patience
-        assert counted(crew, 99, parts=3)
+        assert listed(crew, 99, parts=3)
 
 
 def test_no_thread_is_left_behind_even_by_an_error() -> None:
     before = threading.active_count()
     with pytest.raises(ValueError, match="no number"), Crew(2) as crew:
-        crew.run(tally_words, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
+        crew.run(plain_list, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
     assert threading.active_count() == before
+
+
+def test_a_crew_rests_and_is_hired_again_unless_something_went_wrong() -> None:
+    with hired(2) as crew:
+        assert listed(crew, 1, parts=3)
+    before = threading.active_count()
+    with hired(2) as again, hired(2) as another:
+        assert again is crew
+        assert another is not crew
+        assert listed(again, 2, parts=3)
+        assert listed(another, 3, parts=3)
+    assert threading.active_count() == before + 2
+    with pytest.raises(ValueError, match="no number"), hired(2) as lost:
+        lost.run(plain_list, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
+    assert threading.active_count() == before
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_child_process_has_crews_of_its_own() -> None:
+    """Threads stay behind at a fork: whoever waited for them there would wait for ever."""
+    with hired(1) as crew:
+        assert listed(crew, 1, parts=2)
+    child = os.fork()
+    if child == 0:
+        try:
+            with hired(1) as own:
+                os._exit(0 if listed(own, 2, parts=2) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @compiled
@@ -65,7 +99,7 @@ def test_a_job_that_fails_is_said_and_the_next_one_runs(parts: int) -> None:
     with Crew(1) as crew:
         with pytest.raises(RuntimeError, match="_bad failed in compiled code"):
             crew.run(_bad, parts, (), ())
-        assert counted(crew, 5, parts)
+        assert listed(crew, 5, parts)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

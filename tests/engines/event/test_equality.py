@@ -10,10 +10,11 @@ from random_graphs import random_images, random_net
 
 from builders import chain, dyadic, fire
 from ratenorm.core.coding import Coding, Constant, Poisson
+from ratenorm.engines.event.simulation import EventSimulation
 from ratenorm.engines.result import SimResult
 from ratenorm.engines.simulate import simulate
-from ratenorm.graph.net import SpikingNet
-from ratenorm.graph.ops import Conv
+from ratenorm.graph.net import INPUT, Node, SpikingNet
+from ratenorm.graph.ops import Add, Conv, Input
 
 
 def assert_same(dense: SimResult, event: SimResult) -> None:
@@ -62,5 +63,43 @@ def test_a_window_at_the_border_adds_what_lies_inside(space: tuple[int, int], pa
     conv = Conv(weight, dyadic(6, 40), (1, 1), (padding,) * 4, (1, 1), 1)
     net = chain((48, *space), ("first", fire(0.5)), ("conv", conv), ("second", fire(2.0)))
     x = dyadic(7, 3, 48, *space, low=0, high=8)
+    options = {"fit": True, "first_spikes": True}
+    assert_same(simulate(net, x, 9, engine="dense", **options), simulate(net, x, 9, engine="event", **options))
+
+
+@pytest.mark.parametrize("width", range(1, 10))
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_windows_that_overlap_share_their_sums(width: int, padding: int) -> None:
+    """Lines of any length, with pixels that are silent among pixels with more spikes than 16 bits can add."""
+    if width + 2 * padding < 3:
+        return
+    conv = Conv(dyadic(5, 40, 48, 3, 3), dyadic(6, 40), (1, 1), (padding,) * 4, (1, 1), 1)
+    net = chain((48, 4, width), ("first", fire(0.5)), ("conv", conv), ("second", fire(2.0)))
+    x = dyadic(7, 3, 48, 4, width, low=0, high=8) * (dyadic(8, 3, 1, 4, width, low=0, high=3) > 0)
+    options = {"fit": True, "first_spikes": True}
+    event = EventSimulation(net, x, choose=False, **options)
+    event.advance(9)
+    section = event.groups[0].works[1].sections[0]
+    assert section[6] == 2, "so many spikes that windows share their sums"
+    assert section[13] == max(0, width - 4 + 2 * padding if padding < 2 else width)
+    assert_same(simulate(net, x, 9, engine="dense", **options), event.result())
+
+
+@pytest.mark.parametrize("second", ["conv", "1x1", "skip", "same"])
+def test_currents_of_several_kinds_add_up(second: str) -> None:
+    """Whole numbers of different units, and floats: two convolutions, a convolution and a skip connection."""
+    channels = 40
+    start = Node("first", fire(0.5), (INPUT,))
+    left = Node(
+        "left", Conv(dyadic(5, channels, channels, 3, 3), dyadic(6, channels), (1, 1), (1, 1, 1, 1)), ("first",)
+    )
+    size, pad = (3, (1, 1, 1, 1)) if second == "conv" else (1, (0, 0, 0, 0))
+    unit = 1 / 64 if second != "same" else 1 / 8
+    right = Node("right", Conv(dyadic(9, channels, channels, size, size, unit=unit), None, (1, 1), pad), ("first",))
+    between = () if second == "skip" else (right,)
+    total = Node("sum", Add(), ("left", "first" if second == "skip" else "right"))
+    end = Node("second", fire(2.0), ("sum",))
+    net = SpikingNet((Node(INPUT, Input()), start, left, *between, total, end), "second", (channels, 6, 5))
+    x = dyadic(7, 3, channels, 6, 5, low=0, high=8)
     options = {"fit": True, "first_spikes": True}
     assert_same(simulate(net, x, 9, engine="dense", **options), simulate(net, x, 9, engine="event", **options))

@@ -41,7 +41,8 @@ def test_sixteen_bits_hold_every_weight_and_every_sum(seed: int, channels: int, 
     short = as_short(lanes, route)
     assert short is not None
     assert short.most == 16
-    rows = short.weights.reshape(2, route.digits, channels, 9, 32).astype(np.int64)
+    in_turn = short.weights.reshape(2, route.digits, channels, 9, 16, 2)  # lanes of the two halves
+    rows = in_turn.swapaxes(-1, -2).reshape(2, route.digits, channels, 9, 32).astype(np.int64)
     for digit in range(route.digits):
         assert np.array_equal(
             rows[:, digit] * short.units.reshape(2, 1, 1, 32), lanes.numpy() * route.share * 2.0**digit

@@ -9,9 +9,18 @@ from numpy import uintp
 
 from ratenorm.engines.event import vector_bits
 from ratenorm.engines.event.arrays import aligned, bit_positions, zeros
-from ratenorm.engines.event.vector_add import add_row, many_1x1, many_3x3, one_1x1, one_3x3
+from ratenorm.engines.event.lanes import has_feature
+from ratenorm.engines.event.vector_add import add_row, fetch, many_1x1, many_3x3, one_1x1, one_3x3
 from ratenorm.engines.event.vector_bits import floats_of, ones, spikes_against
-from ratenorm.engines.event.vector_fire import fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
+from ratenorm.engines.event.vector_fire import (
+    fire_both,
+    fire_constant_1,
+    fire_constant_2,
+    fire_constant_4,
+    fire_total,
+    fire_whole,
+    settle_row,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -22,7 +31,7 @@ def floats(*shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "compressing",
-    [False, pytest.param(True, marks=pytest.mark.skipif(not vector_bits._can_compress(), reason="no AVX-512"))],
+    [False, pytest.param(True, marks=pytest.mark.skipif(not has_feature("avx512f"), reason="no AVX-512"))],
 )
 def test_list_word_lists_the_set_bits_in_order(compressing: bool) -> None:
     list_word = vector_bits._list_word(compressing)
@@ -102,21 +111,61 @@ def reference(v: np.ndarray, current: np.ndarray, theta: np.ndarray) -> np.ndarr
     return fired
 
 
-def test_fire_lanes_is_equation_3() -> None:
-    @numba.njit
-    def run(v, recent, current, base, theta):
-        return fire_lanes(v, recent, uintp(0), current, uintp(0), base, uintp(0), theta, uintp(0))
+@pytest.mark.parametrize(
+    ("fire", "floats_count", "wholes_count"), [(fire_total, 1, 0), (fire_whole, 0, 1), (fire_both, 1, 1)]
+)
+def test_fire_is_equation_3(fire: object, floats_count: int, wholes_count: int) -> None:
+    """Wherever the currents are; what is read is cleared, and nothing else."""
 
-    v, current, base, theta = floats(16), floats(16), floats(16), aligned(np.full(16, 1.0, np.float32))
-    v[0], current[0], base[0] = 0.5, 0.25, 0.25  # reaches the threshold exactly: fires
+    @numba.njit
+    def run(v, recent, total, whole, units, base, theta):
+        u = uintp(0)
+        return fire(v, recent, u, total, whole, u, units, u, base, u, theta, u)
+
+    v, total, base, theta = floats(16), floats(16), floats(16), aligned(np.full(16, 1.0, np.float32))
+    whole = aligned(RNG.integers(-9, 9, 16).astype(np.int32))
+    units = aligned(np.float32(2.0) ** RNG.integers(-4, 2, 16).astype(np.float32))
+    current = floats_count * total + wholes_count * units * whole
+    v[0] = 1.0 - current[0] - base[0]  # reaches the threshold exactly: fires
     recent, expected = zeros(16, np.uint8), v.copy()
     fired = reference(expected, current + base, theta)
-    word = run(v, recent, current, base, theta)
+    before = total.copy(), whole.copy()
+    word = run(v, recent, total, whole, units, base, theta)
     assert fired[0]
     assert [bool(word >> k & 1) for k in range(16)] == fired.tolist()
     assert np.array_equal(v, expected)
     assert np.array_equal(recent, fired)
-    assert not current.any()
+    assert np.array_equal(total, (1 - floats_count) * before[0])
+    assert np.array_equal(whole, (1 - wholes_count) * before[1])
+
+
+def test_settling_brings_whole_numbers_to_the_other_currents() -> None:
+    @numba.njit
+    def run(total, whole, units):
+        settle_row(total, whole, uintp(16), units, uintp(0))
+
+    total, units = floats(64), aligned(np.float32(2.0) ** RNG.integers(-4, 2, 32).astype(np.float32))
+    whole = aligned(RNG.integers(-9, 9, 64).astype(np.int32))
+    expected, left = total.copy(), whole.copy()
+    expected[16:48] += units * whole[16:48]
+    left[16:48] = 0
+    run(total, whole, units)
+    assert np.array_equal(total, expected)
+    assert np.array_equal(whole, left)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+def test_fetching_reads_whole_lines_and_changes_nothing(dtype: type) -> None:
+    @numba.njit
+    def run(weights, begin, count):
+        return fetch(weights, uintp(begin), uintp(count))
+
+    weights = aligned(RNG.integers(0, 99, 1024).astype(dtype))
+    before = weights.copy()
+    assert run(weights, 0, 0) == 0
+    lines = weights.view(np.int32)[:256].reshape(16, 16).sum(0, dtype=np.int32)
+    assert run(weights, 0, 1024 // weights.itemsize) == np.bitwise_xor.reduce(lines)
+    assert np.array_equal(weights, before)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

@@ -22,7 +22,7 @@ from ratenorm.engines.event.compiled import compiled
 
 Where = list[int]  # address and length of some arrays
 
-FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 24
+FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 27
 FAILED = FIRST_ARRAY + 2 * ARRAYS  # set where a part of a job could not be done
 SIZE = FAILED + 1
 LINE = 8  # numbers of a cache line: threads that write to one line would slow each other down

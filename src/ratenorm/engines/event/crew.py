@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 from ratenorm.engines.event import board as boards
 from ratenorm.engines.event import jobs
@@ -13,6 +16,27 @@ from ratenorm.engines.event.compiled import code_of
 Job = Callable[[int, int], int]  # of jobs.py
 
 PATIENCE = 1 << 20  # looks at a flag, about a millisecond, before a thread gives way to others
+
+
+_resting: dict[int, SimpleQueue[Crew]] = {}  # crews without work, by their number of helpers
+os.register_at_fork(after_in_child=_resting.clear)  # threads stay behind with the parent
+
+
+@contextmanager
+def hired(helpers: int) -> Iterator[Crew]:
+    """A crew for a while. To start a thread takes as long as a small layer, so crews rest in between."""
+    others = _resting.setdefault(helpers, SimpleQueue())
+    try:
+        crew = others.get_nowait()
+    except Empty:
+        crew = Crew(helpers).__enter__()
+    try:
+        yield crew
+    except BaseException:
+        crew.__exit__()  # it may be in the middle of a job
+        raise
+    crew.rest()
+    others.put(crew)
 
 
 class Crew:

@@ -15,9 +15,18 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.scatter import LANES, ZERO, Feed, fetch, scatter
-from ratenorm.engines.event.vector_add import add_row, add_where
-from ratenorm.engines.event.vector_fire import fire_constant_1, fire_constant_2, fire_constant_4, fire_lanes
+from ratenorm.engines.event.scatter import LANES, ZERO, Feed, Scratch, scatter
+from ratenorm.engines.event.vector_add import add_row, add_where, fetch
+from ratenorm.engines.event.vector_fire import (
+    fire_both,
+    fire_constant_1,
+    fire_constant_2,
+    fire_constant_4,
+    fire_total,
+    fire_whole,
+)
+
+TOTAL, WHOLE, BOTH = 0, 1, 2  # where the currents are: in floats, in whole numbers of one unit a lane, in both
 
 
 class Sizes(NamedTuple):
@@ -48,14 +57,6 @@ class Base(NamedTuple):
     image: int
     block: int
     pixel: int
-
-
-class Scratch(NamedTuple):
-    """Room for the currents of a block and its counts of a chunk (up to 255 steps); where each pixel lies in both."""
-
-    total: Array
-    recent: Array
-    places: Array
 
 
 @compiled
@@ -95,21 +96,26 @@ def fire_listed(
     total, places, lanes = scratch.total, scratch.places, uintp(sizes.width)
     size = uintp(sizes.pixels) * lanes
     total[:] = 0.0
+    scratch.whole[:] = 0
+    shorts, unit0 = _in_short(feed)
+    loose = len(feed.skip) > 0 or len(extra) > 0 or shorts < len(feed.sections)
+    reading = TOTAL if shorts != 1 else BOTH if loose else WHOLE
     for block in range(block0, block1):
         if feed.fetch:
-            total[-1] = fetch(feed.weights, block * feed.block_size, feed.block_size)  # a place that nothing reads
-            total[-1] += fetch(feed.short, block * feed.short_size, feed.short_used)
+            seen = fetch(feed.weights, uintp(block * feed.block_size), uintp(feed.block_size))
+            scratch.whole[-1] = seen + fetch(feed.short, uintp(block * feed.short_size), uintp(feed.short_used))
         for image in range(sizes.images):
             state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
             base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)
             for step in range(sizes.steps):
                 row = image * sizes.steps + step
-                scatter(total, block, sizes.width, row, feed)
+                scatter(scratch, block, sizes.width, row, feed, shorts > 1)
                 if len(feed.skip) > 0:
                     _add_skip(total, places, feed, row, block, sizes)
                 if len(extra) > 0:
                     _add_extra(total, places, extra, row, block, sizes)
-                _fire_step(sizes, row, block, state, base0, neurons, base, scratch)
+                units = unit0 + uintp(block) * lanes
+                _fire_step(sizes, row, block, state, base0, neurons, base, scratch, feed.units, units, reading)
             for p in range(uintp(sizes.pixels)):
                 for lane in range(lanes):
                     neurons.counts[state + p * lanes + lane] += np.float32(scratch.recent[uintp(places[p]) + lane])
@@ -117,23 +123,49 @@ def fire_listed(
 
 
 @compiled
+def _in_short(feed: Feed) -> tuple[int, uintp]:
+    """How many sections add in 16 bits, and where the units of the last of them begin."""
+    count, unit0 = 0, ZERO
+    for k in range(len(feed.sections)):
+        if feed.sections[k, 10] > 0:
+            count, unit0 = count + 1, uintp(feed.sections[k, 11])
+    return count, unit0
+
+
+@compiled
 def _fire_step(
-    sizes: Sizes, row: int, block: int, state: uintp, base0: uintp, neurons: Neurons, base: Base, scratch: Scratch
+    sizes: Sizes,
+    row: int,
+    block: int,
+    state: uintp,
+    base0: uintp,
+    neurons: Neurons,
+    base: Base,
+    scratch: Scratch,
+    units: Array,
+    unit0: uintp,
+    reading: int,
 ) -> None:
     lanes, pixels = uintp(sizes.width), uintp(sizes.pixels)
     groups = lanes // LANES
     words = uintp(sizes.blocks) * groups
     word0 = uintp(row) * pixels * words + uintp(block) * groups
     theta0 = uintp(block) * uintp(neurons.threshold_block)
-    v, total, recent, places, spikes = neurons.potential, scratch.total, scratch.recent, scratch.places, neurons.spikes
+    v, total, whole, recent, places = neurons.potential, scratch.total, scratch.whole, scratch.recent, scratch.places
+    spikes, threshold, still = neurons.spikes, neurons.threshold, base.values
     for p in range(pixels):
-        here, there = state + p * lanes, uintp(places[p])
-        still, theta = base0 + p * uintp(base.pixel), theta0 + p * uintp(neurons.threshold_pixel)
+        v_at, at, word = state + p * lanes, uintp(places[p]), word0 + p * words
+        b_at, t_at = base0 + p * uintp(base.pixel), theta0 + p * uintp(neurons.threshold_pixel)
         for g in range(groups):
             j = g * LANES
-            spikes[word0 + p * words + g] = fire_lanes(
-                v, recent, here + j, total, there + j, base.values, still + j, neurons.threshold, theta + j
-            )
+            v_j, at_j, unit, b_j, t_j = v_at + j, at + j, unit0 + j, b_at + j, t_at + j
+            if reading == WHOLE:
+                fired = fire_whole(v, recent, v_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
+            elif reading == TOTAL:
+                fired = fire_total(v, recent, v_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
+            else:
+                fired = fire_both(v, recent, v_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
+            spikes[word + g] = fired
 
 
 @compiled
@@ -160,9 +192,10 @@ def gather_currents(sizes: Sizes, block0: int, block1: int, scratch: Scratch, fe
     """The currents themselves, [row, block, pixel, lane]: for the output, which does not spike."""
     lanes = uintp(sizes.width)
     scratch.total[:] = 0.0
+    scratch.whole[:] = 0
     for block in range(block0, block1):
         for row in range(sizes.images * sizes.steps):
-            scatter(scratch.total, block, sizes.width, row, feed)
+            scatter(scratch, block, sizes.width, row, feed, True)
             out0 = uintp(row * sizes.blocks + block) * uintp(sizes.pixels) * lanes
             for p in range(uintp(sizes.pixels)):
                 there = uintp(scratch.places[p])

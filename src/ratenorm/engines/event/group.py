@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
+from ratenorm.engines.event.arrays import zeros
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Plan
 from ratenorm.engines.event.room import Room
@@ -43,10 +46,12 @@ class Group:
         self.total: Tensor | None = None
         self.logits: list[Tensor] = []
         targets = analog_rates(net, x) if settings.fit else {}
+        firing = [stage for stage in settings.plan.stages if stage.fires]
+        ends = list(itertools.accumulate(2 * len(x) * stage.layout.size for stage in firing))
+        states = zeros(ends[-1] if ends else 0, np.float32)  # in one allocation: many take time
         self.populations = [
-            PopulationState(stage, len(x), targets.get(stage.name), settings.first_spikes)
-            for stage in settings.plan.stages
-            if stage.fires
+            PopulationState(stage, len(x), states[begin:end], targets.get(stage.name), settings.first_spikes)
+            for stage, begin, end in zip(firing, [0, *ends], ends, strict=False)
         ]
         self.by_name = {p.name: p for p in self.populations}
         self.relays = {n.name: RelayState(n, net.fan_out[n.name]) for n in net.nodes if isinstance(n.op, MaxPool)}

@@ -8,15 +8,15 @@ turn changes, does its part of the job on the board, and says so.
 
 from __future__ import annotations
 
-from numpy import float32, int16, int64, uint8, uint16, uint32, uint64, uintp
+from numpy import float32, int16, int32, int64, uint8, uint16, uint32, uint64, uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.board import LINE, acquire, array_of, call, fail, heading, read, release
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.fire import Base, Neurons, Scratch, Sizes, fire_listed, fire_still, gather_currents
+from ratenorm.engines.event.fire import Base, Neurons, Sizes, fire_listed, fire_still, gather_currents
 from ratenorm.engines.event.listing import list_pooled, list_spikes
-from ratenorm.engines.event.measure import tally, tally_each
-from ratenorm.engines.event.scatter import ZERO, Feed
+from ratenorm.engines.event.measure import tally
+from ratenorm.engines.event.scatter import ZERO, Feed, Scratch
 
 REST = -1  # a turn that is no job: go back to Python and wait there
 DONE = 1  # what a job returns: an exception in it cannot leave the thread, and nothing is returned then
@@ -24,8 +24,9 @@ DONE = 1  # what a job returns: an exception in it cannot leave the thread, and 
 # A job is given the address of its board and the number of its part. It is compiled when it is first needed.
 # Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
 # (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
-# used), whether to fetch them, size of a part's scratch. Numbers of lists: rows, pixels, words, section, sections,
-# mark, stride of marks; of pooled ones also shift, words of 16 bits in one, members of a window, digits.
+# used), whether to fetch them, size of a part's scratch, whether fan-out is by word. Numbers of lists: rows, pixels,
+# words, section, sections, mark, stride of marks, first entry; of pooled ones also the distance of digits, words of 16
+# bits in one, members of a window, digits.
 
 
 @compiled
@@ -51,93 +52,85 @@ def _neurons(n: Array, a: Array) -> Neurons:
 @compiled
 def _scratch(n: Array, a: Array, part: int) -> Scratch:
     begin, end = part * n[16], (part + 1) * n[16]
-    return Scratch(array_of(a[6], float32)[begin:end], array_of(a[7], uint8)[begin:end], array_of(a[8], uint32))
+    total, whole = array_of(a[8], float32)[begin:end], array_of(a[9], int32)[begin:end]
+    return Scratch(total, whole, array_of(a[10], uint8)[begin:end], array_of(a[11], uint32))
 
 
 @compiled
 def _feed(n: Array, a: Array) -> Feed:
-    ranges, sections, segments = array_of(a[10], uint64), array_of(a[12], int64), array_of(a[16], uint32)
+    ranges, sections, segments = array_of(a[13], uint64), array_of(a[15], int64), array_of(a[19], uint32)
     return Feed(
-        array_of(a[9], uint32),
+        array_of(a[12], uint32),
         ranges.reshape((len(ranges) // 2, 2)),
-        array_of(a[11], uint32),
+        array_of(a[14], uint32),
         n[10],
         sections.reshape((len(sections) // n[11], n[11])),
-        array_of(a[13], float32),
-        array_of(a[14], uint32),
-        array_of(a[15], uint8),
+        array_of(a[16], float32),
+        array_of(a[17], uint32),
+        array_of(a[18], uint8),
         segments.reshape((len(segments) // 3, 3)),
-        array_of(a[17], float32),
-        array_of(a[18], float32),
-        n[12],
-        array_of(a[19], int16),
-        n[13],
-        n[14],
         array_of(a[20], float32),
         array_of(a[21], float32),
-        array_of(a[22], uint16),
+        n[12],
+        array_of(a[22], int16),
+        n[13],
+        n[14],
         array_of(a[23], float32),
+        array_of(a[24], float32),
+        array_of(a[25], uint16),
+        array_of(a[26], float32),
         n[15] != 0,
     )
 
 
 @compiled
+def _note(sizes: Sizes, block0: int, block1: int, n: Array, a: Array, part: int) -> None:
+    """What the blocks of a part did goes to [part, (spikes, operations), row]."""
+    rows = sizes.images * sizes.steps
+    noted = array_of(a[5], int64)[2 * part * rows :]
+    fan_out = array_of(a[4], int64)
+    tally(array_of(a[3], uint16), sizes, block0, block1, fan_out, n[17] != 0, noted[:rows], noted[rows : 2 * rows])
+
+
+@compiled
 def still(board: int, part: int) -> int:
-    """Arrays: potential, counts, threshold, spikes, current."""
+    """Arrays: potential, counts, threshold, spikes, fan-out, noted, current."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    fire_still(sizes, first, last, _neurons(n, a), array_of(a[4], float32))
+    fire_still(sizes, first, last, _neurons(n, a), array_of(a[6], float32))
+    _note(sizes, first, last, n, a, part)
     return DONE
 
 
 @compiled
 def listed(board: int, part: int) -> int:
-    """Arrays: potential, counts, threshold, spikes, base, extra, total, recent, places, then those of a feed."""
+    """Arrays: potential, counts, threshold, spikes, fan-out, noted, base, extra, total, whole, recent, places, then
+    those of a feed."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    base, extra = Base(array_of(a[4], float32), n[7], n[8], n[9]), array_of(a[5], float32)
+    base, extra = Base(array_of(a[6], float32), n[7], n[8], n[9]), array_of(a[7], float32)
     fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a))
+    _note(sizes, first, last, n, a, part)
     return DONE
 
 
 @compiled
 def currents(board: int, part: int) -> int:
-    """Arrays: five that are not read, out, total, recent, places, then those of a feed."""
+    """Arrays: seven that are not read, out, total, whole, recent, places, then those of a feed."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    gather_currents(sizes, first, last, _scratch(n, a, part), _feed(n, a), array_of(a[5], float32))
-    return DONE
-
-
-@compiled
-def tally_words(board: int, part: int) -> int:
-    """Arrays: spikes, fan-out by word, counts and operations."""
-    parts, n, a = read(board)
-    first, last = _share(part, parts, n[0])
-    noted = array_of(a[2], int64)
-    tally(array_of(a[0], uint16), first, last, n[1], array_of(a[1], int64), noted[: n[0]], noted[n[0] :])
-    return DONE
-
-
-@compiled
-def tally_neurons(board: int, part: int) -> int:
-    """Arrays: spikes, fan-out by neuron, counts and operations."""
-    parts, n, a = read(board)
-    first, last = _share(part, parts, n[0])
-    noted = array_of(a[2], int64)
-    tally_each(array_of(a[0], uint16), first, last, n[1], array_of(a[1], int64), noted[: n[0]], noted[n[0] :])
+    gather_currents(sizes, first, last, _scratch(n, a, part), _feed(n, a), array_of(a[7], float32))
     return DONE
 
 
 @compiled
 def plain_list(board: int, part: int) -> int:
-    """Arrays: spikes, entries, starts, ranges, marks, table."""
+    """Arrays: spikes, entries, spikes by row, ranges, marks, table."""
     parts, n, a = read(board)
     first, last = _share(part, parts, n[0])
     target = _target(n, a)
-    list_spikes(
-        array_of(a[0], uint16), first, last, n[1], n[2], array_of(a[1], uint32), array_of(a[2], uint64), *target
-    )
+    by_row = array_of(a[2], int64)
+    list_spikes(array_of(a[0], uint16), first, last, n[1], n[2], array_of(a[1], uint32), by_row, n[7], *target)
     return DONE
 
 
@@ -152,13 +145,14 @@ def _target(n: Array, a: Array) -> tuple[Array, int, int, Array, int, int, Array
 def _pooled_list(spikes: Array, parts: int, n: Array, a: Array, part: int) -> None:
     first, last = _share(part, parts, n[0])
     windows = array_of(a[6], uint32)
-    pooling = n[8], windows.reshape((len(windows) // n[9], n[9])), n[7], n[10]
+    pooling = n[9], windows.reshape((len(windows) // n[10], n[10])), n[8], n[11]
+    by_row = array_of(a[2], int64)
     target = _target(n, a)
-    list_pooled(spikes, first, last, n[1], n[2], *pooling, array_of(a[1], uint32), array_of(a[2], uint64), *target)
+    list_pooled(spikes, first, last, n[1], n[2], *pooling, array_of(a[1], uint32), by_row, n[7], *target)
 
 
-# Arrays: spikes in words as wide as a pixel's channels fill (fewer of them to count), entries, starts, ranges, marks,
-# table, windows.
+# Arrays: spikes in words as wide as a pixel's channels fill (fewer of them to count), entries, spikes by row, ranges,
+# marks, table, windows.
 
 
 @compiled

@@ -6,17 +6,26 @@ joins them to what the machine has. Offsets are in elements; arrays are one-dime
 checked: the callers keep every offset inside.
 """
 
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import config
 
 LANES = 16
 WIDE = 2 * LANES  # of a vector of 16-bit numbers: all channels of a block behind a convolution
 F32, I32, I16, I8 = ir.FloatType(), ir.IntType(32), ir.IntType(16), ir.IntType(8)
 FLOATS = ir.VectorType(F32, LANES)
 EIGHT = ir.VectorType(I32, 8)
+
+
+def has_feature(name: str) -> bool:
+    """Whether the machine that the code is made for has it; unknown where numba was told of another machine."""
+    return not (config.CPU_NAME or config.CPU_FEATURES) and bool(get_host_cpu_features().get(name, False))
 
 
 def address(context: Any, builder: Any, array_type: Any, array: Any, index: Any, vector: Any) -> Any:

@@ -13,6 +13,15 @@ from ratenorm.engines.event.vector_bits import list_word
 
 
 @compiled
+def _begin(first: int, by_row: Array, row: int) -> uintp:
+    """Where the list of a row begins."""
+    begin = uintp(first)
+    for r in range(row):
+        begin += uintp(by_row[r]) + LANES
+    return begin
+
+
+@compiled
 def list_spikes(
     spikes: Array,
     row0: int,
@@ -20,7 +29,8 @@ def list_spikes(
     pixels: int,
     words: int,
     entries: Array,
-    starts: Array,
+    by_row: Array,
+    first: int,
     ranges: Array,
     section: int,
     sections: int,
@@ -29,9 +39,14 @@ def list_spikes(
     mark_stride: int,
     table: Array,
 ) -> None:
-    """List the spikes of some rows as pixel << 16 | channel; the list of each row has its place in `entries`."""
+    """List the spikes of some rows as pixel << 16 | channel; row by row from entry `first` on.
+
+    A row has room for its spikes and for sixteen more: so many are written at a time.
+    """
+    begin = _begin(first, by_row, row0)
     for row in range(row0, row1):
-        place = uintp(starts[row])
+        place = begin
+        begin += uintp(by_row[row]) + LANES
         ranges[row * sections + section, 0] = place
         word0, mark0 = uintp(row * pixels * words), uintp(row) * uintp(mark_stride) + uintp(mark)
         for p in range(uintp(pixels)):
@@ -51,10 +66,11 @@ def list_pooled(
     words: int,
     per: int,
     windows: Array,
-    shift: int,
+    apart: int,
     count: int,
     entries: Array,
-    starts: Array,
+    by_row: Array,
+    first: int,
     ranges: Array,
     section: int,
     sections: int,
@@ -63,16 +79,18 @@ def list_pooled(
     mark_stride: int,
     table: Array,
 ) -> None:
-    """The same for spikes pooled over disjoint windows [window, member], as window << 16 | digit << shift | channel.
+    """The same for spikes pooled over disjoint windows [window, member], as window << 16 | digit * apart + channel.
 
     How many neurons of a window spike is counted for all channels of a word at once, in binary, one word for each
     digit (`count` of them); a channel is listed once for each digit of its number, and digit d weighs 2^d. `spikes` may
     have words of 16, 32 or 64 bits: `words` of them a pixel, `per` of 16 bits in each.
     """
+    begin = _begin(first, by_row, row0)
     digits = np.zeros(count, np.uint64)
     four = windows.shape[1] == 4
     for row in range(row0, row1):
-        place = uintp(starts[row])
+        place = begin
+        begin += uintp(by_row[row]) + LANES
         ranges[row * sections + section, 0] = place
         word0, mark0 = uintp(row * pixels * words), uintp(row) * uintp(mark_stride) + uintp(mark)
         for q in range(uintp(len(windows))):
@@ -84,16 +102,16 @@ def list_pooled(
                     c = uintp(spikes[word0 + uintp(windows[q, 2]) * uintp(words) + w])
                     d = uintp(spikes[word0 + uintp(windows[q, 3]) * uintp(words) + w])
                     place = _list_wide(entries, place, table, a ^ b ^ c ^ d, uintp(per), start)
-                    start += ONE << uintp(shift)
+                    start += uintp(apart)
                     two = (a & b) ^ (c & d) ^ ((a ^ b) & (c ^ d))
                     place = _list_wide(entries, place, table, two, uintp(per), start)
                     if a & b & c & d != ZERO:
-                        start += ONE << uintp(shift)
+                        start += uintp(apart)
                         place = _list_wide(entries, place, table, a & b & c & d, uintp(per), start)
                     continue
                 _count_any(spikes, word0 + w, uintp(words), windows, q, digits)
                 for d in range(uintp(len(digits))):
-                    place = _list_wide(entries, place, table, uintp(digits[d]), uintp(per), start + (d << uintp(shift)))
+                    place = _list_wide(entries, place, table, uintp(digits[d]), uintp(per), start + d * uintp(apart))
             marks[mark0 + q] = place
         ranges[row * sections + section, 1] = place
 

@@ -8,41 +8,42 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
+from ratenorm.engines.event.fire import Sizes
 from ratenorm.engines.event.scatter import LANES, ONE, ZERO
 from ratenorm.engines.event.vector_bits import floats_of, ones, spikes_against
 
 
 @compiled
-def tally(spikes: Array, row0: int, row1: int, words: int, fan_out: Array, counted: Array, operations: Array) -> None:
-    """Spikes and synaptic operations of each row; `fan_out` has one entry a word of 16 channels."""
-    for row in range(row0, row1):
-        base = uintp(row) * uintp(words)
-        number, paths = 0, 0
-        for w in range(uintp(words)):
-            n = ones(np.uint64(spikes[base + w]))
-            number += n
-            paths += n * fan_out[w]
-        counted[row], operations[row] = number, paths
+def tally(
+    spikes: Array, sizes: Sizes, block0: int, block1: int, fan_out: Array, by_word: bool, counted: Array, paths: Array
+) -> None:
+    """Spikes of some blocks and their synaptic operations, row by row.
+
+    `fan_out` has one entry a word of 16 channels, or one a neuron where it differs between the channels of a word.
+    """
+    groups = uintp(sizes.width) // LANES
+    words = uintp(sizes.blocks) * groups
+    first, last, pixels = uintp(block0) * groups, uintp(block1) * groups, uintp(sizes.pixels)
+    for row in range(uintp(sizes.images * sizes.steps)):
+        number, reached = 0, 0
+        for p in range(pixels):
+            for w in range(p * words + first, p * words + last):
+                word = spikes[row * pixels * words + w]
+                n = ones(np.uint64(word))
+                number += n
+                reached += n * fan_out[w] if by_word else _reached(uintp(word), fan_out, w * LANES)
+        counted[row], paths[row] = number, reached
 
 
 @compiled
-def tally_each(
-    spikes: Array, row0: int, row1: int, words: int, fan_out: Array, counted: Array, operations: Array
-) -> None:
-    """The same where the fan-out differs between channels: one entry a neuron."""
-    for row in range(row0, row1):
-        base = uintp(row) * uintp(words)
-        number, paths = 0, 0
-        for w in range(uintp(words)):
-            word = uintp(spikes[base + w])
-            bit = ZERO
-            while word != ZERO:
-                if word & ONE:
-                    number += 1
-                    paths += fan_out[w * LANES + bit]
-                word >>= ONE
-                bit += ONE
-        counted[row], operations[row] = number, paths
+def _reached(word: uintp, fan_out: Array, first: uintp) -> int:
+    paths = 0
+    while word != ZERO:
+        if word & ONE:
+            paths += fan_out[first]
+        word >>= ONE
+        first += ONE
+    return paths
 
 
 @compiled

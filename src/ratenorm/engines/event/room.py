@@ -32,15 +32,15 @@ class Room:
         self._entries: Array = zeros(_FIRST_SIZE, np.uint32)
         self._ranges: Array = np.zeros((0, 2), np.uint64)
         self._marks: Array = np.zeros(0, np.uint32)
-        self._starts: Array = np.zeros(0, np.uint64)
         self._spikes: dict[str, tuple[Array, Where]] = {}
         self._total: Array = zeros(0, np.float32)
+        self._whole: Array = zeros(0, np.int32)
         self._recent: Array = zeros(0, np.uint8)
         self._locate()
 
     def _locate(self) -> None:
         self.where_lists = where(self._entries, self._ranges, self._marks)
-        self._where_starts, self._where_scratch = where(self._starts), where(self._total, self._recent)
+        self._where_scratch = where(self._total, self._whole, self._recent)
 
     def spikes(self, population: str, words: int) -> tuple[Array, Where]:
         """Words for the spikes of a population, to be written over."""
@@ -52,40 +52,37 @@ class Room:
     def scratch(self, size: int) -> Where:
         """For the currents of a step and the counts of a chunk; the counts are zero, and left so."""
         if len(self._total) < size:
-            self._total, self._recent = zeros(size, np.float32), zeros(size, np.uint8)
+            self._total, self._whole = zeros(size, np.float32), zeros(size, np.int32)
+            self._recent = zeros(size, np.uint8)
             self._locate()
         return self._where_scratch
 
     def begin(self, rows: int, sections: int, marks: int) -> None:
         """Empty the lists for `rows` rows of `sections` lists each, which have `marks` pixels together."""
         self.used, self.mark_stride = 0, marks
-        if len(self._marks) < rows * marks or len(self._ranges) < rows * sections or len(self._starts) < rows:
+        if len(self._marks) < rows * marks or len(self._ranges) < rows * sections:
             self._marks = np.zeros(max(len(self._marks), rows * marks), np.uint32)
             self._ranges = np.zeros((max(len(self._ranges), rows * sections), 2), np.uint64)
-            self._starts = np.zeros(max(len(self._starts), rows), np.uint64)
             self._locate()
 
-    def add(self, crew: Crew, source: PopulationState, route: Route, section: int, sections: int, mark: int) -> int:
-        """List a population's spikes for a route; returns the number of entries."""
+    def add(self, crew: Crew, source: PopulationState, route: Route, k: int, sections: Array) -> int:
+        """List a population's spikes for the k-th section, a route; returns the number of entries."""
         layout, rows = source.layout, len(source.row_spikes)
-        # A list has no more entries than its row has spikes; sixteen are written at a time.
-        ends = np.cumsum(source.row_spikes + 16)
-        size = int(ends[-1])
-        self._starts[0] = self.used
-        self._starts[1:rows] = ends[:-1] + self.used
+        size = int(source.row_spikes.sum()) + 16 * rows  # a list has no more entries than its row has spikes
         self._reserve(self.used + size)
-        numbers = [rows, layout.pixels, layout.words, section, sections, mark, self.mark_stride]
+        count, mark, apart = len(sections), int(sections[k, 7]), int(sections[k, 12])
+        numbers = [rows, layout.pixels, layout.words, k, count, mark, self.mark_stride, self.used]
         entries, ranges, marks = (self.where_lists[k : k + 2] for k in (0, 2, 4))
-        arrays = [*source.where_words, *entries, *self._where_starts, *ranges, *marks, *_WHERE_POSITIONS]
+        arrays = [*source.where_words, *entries, *where(source.row_spikes), *ranges, *marks, *_WHERE_POSITIONS]
         self.used += size
         if route.windows is None:
             crew.run(jobs.plain_list, rows, numbers, arrays)
             return size - 16 * rows
         per = next(n for n in _POOLED if layout.words % n == 0)
         numbers[2] //= per
-        pooled = [route.shift, per, route.windows.shape[1], route.digits]
+        pooled = [apart, per, route.windows.shape[1], route.digits]
         crew.run(_POOLED[per], rows, numbers + pooled, arrays + where(route.windows))
-        lists = self._ranges[section : rows * sections : sections]
+        lists = self._ranges[k : rows * count : count]
         return int((lists[:, 1] - lists[:, 0]).sum())
 
     def _reserve(self, size: int) -> None:

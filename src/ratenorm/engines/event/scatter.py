@@ -15,6 +15,7 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
+from ratenorm.engines.event.lanes import WIDE
 from ratenorm.engines.event.vector_add import (
     add_row,
     many_1x1,
@@ -25,6 +26,7 @@ from ratenorm.engines.event.vector_add import (
     one_1x1,
     one_3x3,
 )
+from ratenorm.engines.event.vector_fire import settle_row
 from ratenorm.engines.event.vector_short import (
     points_1,
     points_2,
@@ -33,9 +35,21 @@ from ratenorm.engines.event.vector_short import (
     short_2x3,
     short_3x2,
     short_3x3,
+    short_row,
 )
 
 ZERO, ONE, LANES, LOW = uintp(0), uintp(1), uintp(16), uintp(0xFFFF)
+RUN = uintp(16)  # a bit of `cut`, see tables._cut
+
+
+class Scratch(NamedTuple):
+    """Room for the currents of a block, and for those in whole numbers; for its counts of a chunk (up to 255 steps);
+    where each pixel lies in all of them."""
+
+    total: Array
+    whole: Array
+    recent: Array
+    places: Array
 
 
 class Feed(NamedTuple):
@@ -64,18 +78,12 @@ class Feed(NamedTuple):
 
 
 @compiled
-def fetch(weights: Array, begin: int, count: int) -> np.float32:
-    """Read a block of weights through once, in order: many random first reads would each wait for memory."""
-    total = np.float32(0.0)
-    for k in range(uintp(begin), uintp(begin + count), LANES):  # one of each cache line
-        total += np.float32(weights[k])
-    return total
+def scatter(scratch: Scratch, block: int, width: int, row: int, feed: Feed, settle: bool) -> None:
+    """Add to the currents what the spikes listed for one row bring to one block of channels.
 
-
-@compiled
-def scatter(total: Array, block: int, width: int, row: int, feed: Feed) -> None:
-    """Add to `total` what the spikes listed for one row bring to one block of channels."""
-    count = len(feed.sections)
+    What was added in 16 bits is in `whole` then, in units of its own; `settle` brings it to `total`.
+    """
+    total, whole, count = scratch.total, scratch.whole, len(feed.sections)
     for k in range(count):
         section = feed.sections[k]
         begin, end = uintp(feed.ranges[row * count + k, 0]), uintp(feed.ranges[row * count + k, 1])
@@ -85,30 +93,35 @@ def scatter(total: Array, block: int, width: int, row: int, feed: Feed) -> None:
             _own(total, block, width, begin, end, section, feed)
         elif section[0] == 4:
             mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
-            _points(total, block, begin, section, weight0, mark0, feed)
+            _points(whole, begin, section, weight0, mark0, feed)
         elif section[0] == 0:
             _rows(total, width, begin, end, section, weight0, feed)
         elif section[6] == 0:
-            _one_by_one(total, block, begin, end, section, weight0, feed)
+            _one_by_one(total, whole, begin, end, section, weight0, feed)
         else:
             mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
             if section[10] > 0:
-                _pixel_by_pixel_short(total, block, begin, section, weight0, mark0, feed)
+                _pixel_by_pixel_short(whole, begin, section, weight0, mark0, feed)
             else:
                 _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
+        if settle and section[10] > 0:
+            unit0 = uintp(section[11]) + uintp(block) * uintp(WIDE)
+            for p in range(uintp(len(scratch.places))):
+                settle_row(total, whole, uintp(scratch.places[p]), feed.units, unit0)
 
 
 @compiled
-def _one_by_one(total: Array, block: int, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed) -> None:
+def _one_by_one(
+    total: Array, whole: Array, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed
+) -> None:
     """Additions of one shape, spike by spike."""
     pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
     entries, first, weights, factors = feed.entries, feed.first, feed.weights, feed.factors
     if section[10] > 0:
-        short, units, size = feed.short, feed.units, uintp(section[3]) * uintp(32)
-        unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
+        short, size = feed.short, uintp(section[3]) * uintp(WIDE)
         for e in range(begin, end):
             at = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
-            short_3x3(total, short, weight0, size, shift, count, units, unit0, entries, e, e + ONE, ONE, at, stride)
+            short_3x3(whole, short, weight0, size, entries, e, e + ONE, ONE, at, stride)
     elif section[0] == 2:
         for e in range(begin, end):
             place = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
@@ -129,7 +142,7 @@ def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, 
             end = uintp(marks[mark0 + p])
             if end != begin:
                 place, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
-                if cut == ZERO:
+                if cut & uintp(3) == ZERO:
                     many_3x3(total, place, stride, weights, weight0, shift, factors, factor0, entries, begin, end)
                 else:
                     down, right = (cut >> uintp(2)) & ONE, cut >> uintp(3)  # of the first row and column inside
@@ -152,62 +165,55 @@ def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, 
 
 
 @compiled
-def _pixel_by_pixel_short(
-    total: Array, block: int, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed
-) -> None:
-    """The same with 16-bit weights."""
-    pixel0, stride, shift, most = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[10])
-    entries, first, short, marks, units = feed.entries, feed.first, feed.short, feed.marks, feed.units
-    unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
-    size = uintp(section[3]) * uintp(32)
-    for p in range(uintp(section[5])):
+def _pixel_by_pixel_short(whole: Array, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
+    """The same with 16-bit weights; where there are many spikes, the inner pixels of a line together."""
+    pixel0, stride, most = uintp(section[1]), uintp(section[4]), uintp(section[10])
+    entries, first, short, marks = feed.entries, feed.first, feed.short, feed.marks
+    size = uintp(section[3]) * uintp(WIDE)
+    run = uintp(section[13]) if section[6] == 2 else ZERO
+    p = ZERO
+    while p < uintp(section[5]):
+        at, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
+        if run > ZERO and cut & RUN:
+            begin = short_row(whole, short, weight0, size, entries, begin, marks, mark0 + p, run, most, at, stride)
+            p += run
+            continue
         end = uintp(marks[mark0 + p])
         if end != begin:
-            at, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
-            if cut == ZERO:
-                short_3x3(
-                    total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, at, stride
-                )
+            if cut & uintp(3) == ZERO:
+                short_3x3(whole, short, weight0, size, entries, begin, end, most, at, stride)
             else:
                 down, right = (cut >> uintp(2)) & ONE, cut >> uintp(3)
-                at += down * stride + right * uintp(32)
-                row = weight0 + down * uintp(96) + right * uintp(32)
+                at += down * stride + right * uintp(WIDE)
+                row = weight0 + (uintp(3) * down + right) * uintp(WIDE)
                 if cut & uintp(3) == uintp(3):
-                    short_2x2(
-                        total, short, row, size, shift, count, units, unit0, entries, begin, end, most, at, stride
-                    )
+                    short_2x2(whole, short, row, size, entries, begin, end, most, at, stride)
                 elif cut & ONE:
-                    short_2x3(
-                        total, short, row, size, shift, count, units, unit0, entries, begin, end, most, at, stride
-                    )
+                    short_2x3(whole, short, row, size, entries, begin, end, most, at, stride)
                 else:
-                    short_3x2(
-                        total, short, row, size, shift, count, units, unit0, entries, begin, end, most, at, stride
-                    )
+                    short_3x2(whole, short, row, size, entries, begin, end, most, at, stride)
         begin = end
+        p += ONE
 
 
 @compiled
-def _points(total: Array, block: int, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
+def _points(whole: Array, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
     """Additions of any shape with 16-bit weights, all spikes of a pixel together, to four target pixels at a time."""
-    pixel0, shift, most = uintp(section[1]), uintp(section[8]), uintp(section[10])
-    entries, first, short, marks, units, table = (
-        feed.entries, feed.first, feed.short, feed.marks, feed.units, feed.segments
-    )  # fmt: skip
-    unit0, count = uintp(section[11]) + uintp(block) * uintp(32), uintp(section[12])
-    size = uintp(section[3]) * uintp(32)
+    pixel0, most = uintp(section[1]), uintp(section[10])
+    entries, first, short, marks, table = feed.entries, feed.first, feed.short, feed.marks, feed.segments
+    size = uintp(section[3]) * uintp(WIDE)
     for p in range(uintp(section[5])):
         end = uintp(marks[mark0 + p])
         if end != begin:
             g, last = uintp(first[pixel0 + p]), uintp(first[pixel0 + p + ONE])
             while g + uintp(4) <= last:
-                points_4(total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, table, g)
+                points_4(whole, short, weight0, size, entries, begin, end, most, table, g)
                 g += uintp(4)
             if g + uintp(2) <= last:
-                points_2(total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, table, g)
+                points_2(whole, short, weight0, size, entries, begin, end, most, table, g)
                 g += uintp(2)
             if g < last:
-                points_1(total, short, weight0, size, shift, count, units, unit0, entries, begin, end, most, table, g)
+                points_1(whole, short, weight0, size, entries, begin, end, most, table, g)
         begin = end
 
 

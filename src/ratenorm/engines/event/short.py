@@ -20,7 +20,7 @@ DIGITS = 24  # of a float32
 class Short:
     """A section's weights in 16 bits."""
 
-    weights: Array  # [block, …], the rows of all channels for each digit
+    weights: Array  # [block, …], the rows of all channels for each digit, lanes of both halves in turn
     units: Array  # [lanes], what 1 stands for; the share of a pooled spike is in it
     most: int  # spikes whose weights can be added in 16 bits
 
@@ -34,7 +34,8 @@ def as_short(blocked: Tensor, route: Route) -> Short | None:
     if most is None or units.min() < TINY:
         return None
     rows = np.concatenate([whole.astype(np.int16) << digit for digit in range(route.digits)], axis=1)
-    return Short(rows.reshape(len(rows), -1), units.reshape(-1) * np.float32(route.share), most)
+    in_turn = rows.reshape(*rows.shape[:-1], 2, -1).swapaxes(-1, -2)  # see vector_short.py
+    return Short(in_turn.reshape(len(rows), -1), units.reshape(-1) * np.float32(route.share), most)
 
 
 def _room(sizes: Array, members: int) -> int | None:
@@ -42,7 +43,8 @@ def _room(sizes: Array, members: int) -> int | None:
 
     They belong to as many channels at most, and a channel counts at most once for each member of a pooled window.
     """
-    if sizes.max(initial=0.0) > LARGEST:
+    everything = sizes.sum((1, 2), dtype=np.float64).max(initial=0.0) * members
+    if sizes.max(initial=0.0) > LARGEST or everything > np.iinfo(np.int32).max:
         return None
     count = min(TOGETHER[0], sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.engines.event.arrays import Array
-from ratenorm.engines.event.crew import Crew
+from ratenorm.engines.event.crew import Crew, hired
 from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
 from ratenorm.engines.event.room import Room
@@ -89,7 +89,7 @@ class EventSimulation:
 
         @torch.no_grad()  # gradients are switched on in every new thread
         def called(item: In) -> Out:
-            with torch_threads(1), Crew(max(0, (1 + helpers) // len(items) - 1)) as crew:
+            with torch_threads(1), hired(max(0, (1 + helpers) // len(items) - 1)) as crew:
                 return function(item, crew)
 
         if self.threads == 1 or len(items) == 1:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ratenorm.engines.event import jobs, measure
+from ratenorm.engines.event import measure
 from ratenorm.engines.event.arrays import Array, aligned, copied, zeros
 from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
@@ -37,10 +37,11 @@ class States(NamedTuple):
 class PopulationState:
     """Potentials, counts and the spikes of the current chunk."""
 
-    def __init__(self, stage: Stage, images: int, target: Tensor | None, first_spikes: bool) -> None:
+    def __init__(self, stage: Stage, images: int, states: Array, target: Tensor | None, first_spikes: bool) -> None:
+        """`states` are two zeros for each neuron and image."""
         self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
         size = images * self.layout.size
-        self._potential, self._counts = zeros(2 * size, np.float32).reshape(2, size)  # in one allocation
+        self._potential, self._counts = states[:size], states[size:]
         if stage.start is not None:
             self._potential.reshape(images, -1)[:] = stage.start
         self._given_away = False  # to a result, which must not change any more
@@ -64,16 +65,14 @@ class PopulationState:
             self._counts, self._potential, self._given_away = copied(self._counts), copied(self._potential), False
             self._locate()
         self.words, self.where_words = room.spikes(self.name, self.images * steps * layout.pixels * layout.words)
-        work.fire(room, crew, self._where + self.where_words, extra, steps)
-        self._note(steps, first_step, crew)
+        parts = min(work.parts, crew.size)
+        noted = np.empty((parts, 2, self.images * steps), np.int64)  # spikes of each row, and their synaptic operations
+        arrays = [*self._where, *self.where_words, *self.stage.where_fan_out, *where(noted)]
+        work.fire(room, crew, arrays, extra, steps)
+        self._note(noted.sum(0) if parts > 1 else noted[0], steps, first_step)
 
-    def _note(self, steps: int, first_step: int, crew: Crew) -> None:
-        layout, stage, neurons = self.layout, self.stage, self.layout.size
-        rows, job = self.images * steps, jobs.tally_words if stage.fan_out_by_word else jobs.tally_neurons
-        noted = np.empty((2, rows), np.int64)  # spikes of each row, and their synaptic operations
-        self.row_spikes = noted[0]
-        arrays = [*self.where_words, *stage.where_fan_out, *where(noted)]
-        crew.run(job, rows, (rows, layout.pixels * layout.words), arrays)
+    def _note(self, noted: Array, steps: int, first_step: int) -> None:
+        neurons, self.row_spikes = self.layout.size, noted[0]
         by_step = noted.reshape(2, -1, steps).sum(1) if self.images > 1 else noted
         self._spikes.append(by_step[0])
         self._synaptic_ops.append(by_step[1])

@@ -16,6 +16,7 @@ from ratenorm.engines.event.lanes import WIDE
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
 from ratenorm.engines.event.routes import Route, Window
+from ratenorm.engines.event.scatter import RUN
 from ratenorm.engines.event.short import Short, as_short
 
 # Kinds of sections: how the spikes of a list find the currents they add to.
@@ -30,17 +31,17 @@ POINTS = 4  # along the segments of their pixel, each one pixel long, to all cha
 class Tables:
     """The routes of a stage as the kernels read them."""
 
-    sections: Array  # [routes, 13], see _Builder.add
+    sections: Array  # [routes, 14], see _Builder.add
     factors: Array  # by section and digit
     first: Array  # by pixel: its first segment (ROWS, OWN, POINTS), or where its currents begin (WINDOW, POINT)
-    cut: Array  # by pixel: what of its window lies outside the picture, see _cut; 0 for nothing, or for other kinds
+    cut: Array  # by pixel: what of its window lies outside the picture, see _cut; 0 for other kinds
     rows: Array  # [segments, 3]
     shares: Array  # [segments]
     weights: Array
     block_size: int
     short: Array  # the weights of sections that are read in 16 bits
     short_size: int  # of a block
-    short_used: int  # of it, most of the time: without the rows for windows in which several neurons spike
+    short_used: int  # of it, most of the time: without the rows for windows in which four neurons spike or more
     units: Array  # [sections in 16 bits, lanes]: what 1 stands for
     diagonal: Array
     places: Array  # where the current of each pixel lies
@@ -75,23 +76,27 @@ def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:
     return places, line, ((window.height + 2) * line + 1) * width
 
 
-def _cut(window: Window, layout: Layout) -> Array:
+def _cut(window: Window, layout: Layout) -> tuple[Array, int]:
     """Which of the three rows and columns of a pixel's window lie inside the picture, where two of them do.
 
     Bit 0: two rows; bit 1: two columns; bits 2 and 3: the first of those rows, of those columns, is the second one.
-    Where only one lies inside, all three are computed, in the margin.
+    Where only one lies inside, all three are computed, in the margin. RUN: here begins a run of pixels, as many as the
+    second result says, whose three columns all lie inside, and whose rows are all computed.
     """
 
-    def inside(length: int, reached: int, padding: int) -> tuple[Array, Array]:
+    def inside(length: int, reached: int, padding: int) -> tuple[Array, Array, Array]:
         begin = np.arange(length)[:, None] + np.arange(3) - (2 - padding)
         within = (begin >= 0) & (begin < reached)
-        return within.sum(1) == 2, ~within[:, 0]
+        return within.sum(1) == 2, ~within[:, 0], within.sum(1) == 3
 
-    two_rows, low = inside(window.height, layout.shape[1], window.top)
-    two_columns, right = inside(window.width, layout.shape[2], window.left)
+    two_rows, low, _ = inside(window.height, layout.shape[1], window.top)
+    two_columns, right, whole = inside(window.width, layout.shape[2], window.left)
     rows = (two_rows * (1 + 4 * low))[:, None]
     columns = (two_columns * (2 + 8 * right))[None, :]
-    return np.asarray(rows | columns).reshape(-1)
+    cut = np.asarray(rows | columns)
+    if whole.any():
+        cut[~two_rows, whole.argmax()] |= int(RUN)
+    return cut.reshape(-1), int(whole.sum())
 
 
 class _Builder:
@@ -115,6 +120,9 @@ class _Builder:
     def add(self, route: Route) -> None:
         short = self._short(route)
         kind, first = self._kind(route, short is not None)
+        inside, run = first[:0], 0
+        if kind == WINDOW and route.window is not None:
+            inside, run = _cut(route.window, self.layout)
         self.sections.append(
             (
                 kind,
@@ -123,19 +131,19 @@ class _Builder:
                 route.weight.shape[1],  # taps
                 self.line * self.layout.width if kind == WINDOW else 0,  # from one run of a window to the next
                 route.grid,
-                0,  # 1 where many spikes are expected at a pixel; set when they are listed
+                0,  # 1 where a pixel has many spikes, 2 where it has very many; set when they are listed
                 self.marks,
                 route.shift,
                 len(self.factors),
                 0 if short is None else short.most,  # spikes that can be added in 16 bits; 0: weights are float32
                 self.layout.lanes * (len(self.units) - 1),  # where its units begin
-                len(route.weight),
+                len(route.weight) if short is not None else 1 << route.shift,  # of lists, from one digit to the next
+                run,  # of pixels, see _cut
             )
         )
         self.factors += [route.share * 2.0**digit for digit in range(route.digits)]
         self.marks += route.grid
         self.first.append(first)
-        inside = _cut(route.window, self.layout) if kind == WINDOW and route.window is not None else first[:0]
         self.cut.append(np.pad(inside, (0, len(first) - len(inside))))
         self.pixels += len(first)
         self._add_weights(route, short)
@@ -173,7 +181,7 @@ class _Builder:
             self.short.append(short.weights)
             self.units.append(short.units)
             self.short0 += short.weights.shape[1]
-            self.short_used += short.weights.shape[1] // route.digits
+            self.short_used += short.weights.shape[1] // route.digits * min(2, route.digits)
         elif route.diagonal:
             self.diagonal.append(route.weight.float().flatten().numpy())
             self.diagonal0 += route.weight.numel()
@@ -185,7 +193,7 @@ class _Builder:
     def done(self) -> Tables:
         first = np.concatenate([*self.first, np.zeros(1, np.int64)]).astype(np.uint32)
         return Tables(
-            np.array(self.sections, np.int64).reshape(-1, 13),
+            np.array(self.sections, np.int64).reshape(-1, 14),
             np.array(self.factors, np.float32),
             first,
             np.concatenate([*self.cut, np.zeros(1, np.int64)]).astype(np.uint8),

@@ -69,6 +69,37 @@ def add_where(typingctx, total, at, scale, first, word):
     return signature, generate
 
 
+@intrinsic
+def fetch(typingctx, weights, begin, count):
+    """Read a block of weights through once, in order: many random first reads would each wait for memory.
+
+    It returns a number that depends on all of them, or the compiler would leave out what nobody needs. Four sums, so
+    that no reading waits for an addition.
+    """
+    signature = types.int32(weights, types.uintp, types.uintp)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole, numbers = args[1].type, ir.VectorType(I32, LANES)
+        line = 64 // (sig.args[0].dtype.bitwidth // 8)  # weights of a cache line
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(numbers, [0] * LANES)) for _ in range(4)]
+        with cgutils.for_range(builder, builder.udiv(args[2], ir.Constant(whole, 4 * line)), intp=whole) as loop:
+            start = builder.add(args[1], builder.mul(loop.index, ir.Constant(whole, 4 * line)))
+            for k, place in enumerate(sums):
+                here = builder.add(start, ir.Constant(whole, k * line))
+                found = builder.load(address(context, builder, sig.args[0], args[0], here, numbers), align=4)
+                builder.store(builder.add(builder.load(place), found), place)
+        total = builder.add(
+            builder.add(builder.load(sums[0]), builder.load(sums[1])),
+            builder.add(builder.load(sums[2]), builder.load(sums[3])),
+        )
+        lanes = [builder.extract_element(total, ir.Constant(I32, k)) for k in range(LANES)]
+        while len(lanes) > 1:
+            lanes = [builder.xor(lanes[k], lanes[k + 1]) for k in range(0, len(lanes), 2)]
+        return lanes[0]
+
+    return signature, generate
+
+
 def _stencil(runs: int, vectors: int, of_runs: int, of_vectors: int) -> tuple[Any, Any]:
     """Additions of one shape: `runs` runs of `vectors` vectors, `stride` apart in the currents.
 

@@ -7,17 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ratenorm.engines.event.lanes import EIGHT, FLOATS, I16, I32, LANES, address, load, splat
-
-
-def _can_compress() -> bool:
-    """Whether the machine has an instruction that moves chosen lanes together."""
-    return not (config.CPU_NAME or config.CPU_FEATURES) and bool(get_host_cpu_features().get("avx512f", False))
+from ratenorm.engines.event.lanes import EIGHT, FLOATS, I16, I32, LANES, address, has_feature, load, splat
 
 
 def _list_word(compressing: bool) -> Any:
@@ -60,7 +54,7 @@ def _list_word(compressing: bool) -> Any:
     return list_word
 
 
-list_word = _list_word(_can_compress())
+list_word = _list_word(compressing=has_feature("avx512f"))
 
 
 @intrinsic

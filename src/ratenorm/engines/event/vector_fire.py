@@ -14,35 +14,83 @@ from numba.extending import intrinsic
 from ratenorm.engines.event.lanes import FLOATS, I8, I16, I32, LANES, address, load
 
 
-@intrinsic
-def fire_lanes(typingctx, potential, recent, at, current, from_, base, base_at, threshold, threshold_at):
-    """One step of Eq. 3 for 16 neurons: returns their spikes as bits and clears their current for the next step.
+def _current(context: Any, builder: Any, sig: Any, args: Any, first: int, parts: tuple[str, ...]) -> Any:
+    """The current of 16 neurons out of the arguments (total, whole, at, units, unit_at) from `first` on; it is cleared
+    for the next step."""
 
-    `recent` counts the spikes of the last 255 steps at most, in bytes beside the currents: a quarter of the traffic.
-    """
-    signature = types.uint16(
-        potential, recent, types.uintp, current, types.uintp, base, types.uintp, threshold, types.uintp
-    )
+    def pointer(k: int, index: int, kind: Any) -> Any:
+        return address(context, builder, sig.args[first + k], args[first + k], args[first + index], kind)
+
+    current = None
+    if "total" in parts:
+        where = pointer(0, 2, FLOATS)
+        current = load(builder, where)
+        builder.store(ir.Constant(FLOATS, [0.0] * LANES), where, align=4)
+    if "whole" in parts:
+        wholes = ir.VectorType(I32, LANES)
+        where = pointer(1, 2, wholes)
+        number = builder.sitofp(builder.load(where, align=4), FLOATS)
+        builder.store(ir.Constant(wholes, [0] * LANES), where, align=4)
+        value = builder.fmul(number, load(builder, pointer(3, 4, FLOATS)))
+        current = value if current is None else builder.fadd(current, value)
+    return current
+
+
+@intrinsic
+def settle_row(typingctx, total, whole, at, units, unit_at):
+    """total[at : at + 32] += units * whole[at : at + 32], which is cleared."""
+    signature = types.void(total, whole, types.uintp, units, types.uintp)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        def pointer(k: int, index: Any) -> Any:
-            return address(context, builder, sig.args[k], args[k], index, FLOATS)
-
-        where_v, where_i = pointer(0, args[2]), pointer(3, args[4])
-        inflow = builder.fadd(load(builder, where_i), load(builder, pointer(5, args[6])))
-        charged = builder.fadd(load(builder, where_v), inflow)
-        theta = load(builder, pointer(7, args[8]))
-        zero = ir.Constant(FLOATS, [0.0] * LANES)
-        spikes = builder.fcmp_ordered(">=", charged, theta)
-        builder.store(builder.fsub(charged, builder.select(spikes, theta, zero)), where_v, align=4)
-        small = ir.VectorType(I8, LANES)
-        where_n = address(context, builder, sig.args[1], args[1], args[4], small)
-        counted = builder.load(where_n, align=1)
-        builder.store(builder.add(counted, builder.zext(spikes, small)), where_n, align=1)
-        builder.store(zero, where_i, align=4)
-        return builder.bitcast(spikes, I16)
+        for half in range(2):
+            behind = [builder.add(args[k], ir.Constant(args[k].type, half * LANES)) for k in (2, 4)]
+            here = [args[0], args[1], behind[0], args[3], behind[1]]
+            sums = _current(context, builder, sig, here, 0, ("total", "whole"))
+            builder.store(sums, address(context, builder, sig.args[0], args[0], behind[0], FLOATS), align=4)
+        return context.get_dummy_value()
 
     return signature, generate
+
+
+def _fire(*parts: str) -> Any:
+    """`fire` for currents in `total`, in `whole`, or in both."""
+
+    @intrinsic
+    def fire(
+        typingctx, potential, recent, at, total, whole, from_, units, unit_at, base, base_at, threshold, threshold_at
+    ):
+        """One step of Eq. 3 for 16 neurons: returns their spikes as bits and clears their current for the next step.
+
+        `recent` counts the spikes of the last 255 steps at most, in bytes beside the currents: a quarter of the
+        traffic.
+        """
+        i = types.uintp
+        signature = types.uint16(potential, recent, i, total, whole, i, units, i, base, i, threshold, i)
+
+        def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            def pointer(k: int, index: Any) -> Any:
+                return address(context, builder, sig.args[k], args[k], index, FLOATS)
+
+            where_v = pointer(0, args[2])
+            current = _current(context, builder, sig, args, 3, parts)
+            inflow = builder.fadd(current, load(builder, pointer(8, args[9])))
+            charged = builder.fadd(load(builder, where_v), inflow)
+            theta = load(builder, pointer(10, args[11]))
+            zero = ir.Constant(FLOATS, [0.0] * LANES)
+            spikes = builder.fcmp_ordered(">=", charged, theta)
+            builder.store(builder.fsub(charged, builder.select(spikes, theta, zero)), where_v, align=4)
+            small = ir.VectorType(I8, LANES)
+            where_n = address(context, builder, sig.args[1], args[1], args[5], small)
+            counted = builder.load(where_n, align=1)
+            builder.store(builder.add(counted, builder.zext(spikes, small)), where_n, align=1)
+            return builder.bitcast(spikes, I16)
+
+        return signature, generate
+
+    return fire
+
+
+fire_total, fire_whole, fire_both = _fire("total"), _fire("whole"), _fire("total", "whole")
 
 
 def _fire_constant(groups: int) -> Any:

@@ -30,6 +30,7 @@ UNPACK = 1.5  # to hand one neuron's spike of a step to torch, pooled, and to ta
 REORDER = 7.0  # to bring one weight into the order of a dense convolution, in every chunk
 FETCH = 1 / 1024  # listed spikes for each weight of a block from which most of them are needed: read them in order
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
+SLIDE = 3.0  # from which it pays to keep those of its neighbours there too
 
 _NOTHING: Array = np.zeros(0, np.float32)
 _NOWHERE = where(_NOTHING)
@@ -66,7 +67,7 @@ class StageWork:
         base = [self.base.image, self.base.block, self.base.pixel]
         fetch = room.used > FETCH * (t.block_size + t.short_used)
         lists = [room.mark_stride, t.sections.shape[1], t.block_size, t.short_size, t.short_used, int(fetch)]
-        return [*sizes, *thresholds, *base, *lists, t.total]
+        return [*sizes, *thresholds, *base, *lists, t.total, int(self.stage.fan_out_by_word)]
 
     def _arrays(self, room: Room, extra: Array) -> Where:
         """Base, extra, scratch and feed, in the order of jobs.py."""
@@ -102,9 +103,9 @@ class StageWork:
         self.rows += rows
         for k, (_, route) in enumerate(stage.listed):
             source = populations[route.source]
-            found = room.add(crew, source, route, k, count, int(tables.sections[k, 7]))
+            found = room.add(crew, source, route, k, tables.sections)
             # Take the spikes of a pixel together where there are several on average, else one by one.
-            self.sections[k, 6] = found > MANY * rows * route.grid
+            self.sections[k, 6] = (found > MANY * rows * route.grid) + (found > SLIDE * rows * route.grid)
             share = found / max(1, route.grid * len(route.weight))  # of its inputs
             addition = SHORT_ADDITION if self.sections[k, 10] else ADDITION
             cost += found * stage.layout.blocks * ENTRY + share * route.additions * addition
@@ -132,11 +133,14 @@ class StageWork:
     def currents(self, room: Room, crew: Crew, extra: Array, steps: int) -> Tensor:
         """The currents themselves, [images * steps, …]: for the output."""
         layout = self.stage.layout
-        value = self.value.expand(self.images, *layout.shape).repeat_interleave(steps, 0)
+        by_step = (self.images, steps, *layout.shape)
+        value = self.value.unsqueeze(1).expand(by_step)
         if self.listed and len(self.sections):
             out = zeros(self.images * steps * layout.size, np.float32)
-            crew.run(jobs.currents, self.parts, self._numbers(room, steps), 4 * _NOWHERE + self._arrays(room, out))
+            crew.run(jobs.currents, self.parts, self._numbers(room, steps), 6 * _NOWHERE + self._arrays(room, out))
             found = torch.empty(self.images * steps, *layout.shape)
             layout.from_blocks(out, found)
-            value = value + found
-        return value + layout.from_lanes(extra) if len(extra) else value
+            value = value + found.view(by_step)
+        if len(extra):
+            value = value + layout.from_lanes(extra).view(by_step)
+        return value.reshape(self.images * steps, *layout.shape)
