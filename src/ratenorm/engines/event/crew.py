@@ -19,7 +19,8 @@ PATIENCE = 1 << 20  # looks at a flag, about a millisecond, before a thread give
 
 
 _resting: dict[int, SimpleQueue[Crew]] = {}  # crews without work, by their number of helpers
-os.register_at_fork(after_in_child=_resting.clear)  # threads stay behind with the parent
+if hasattr(os, "register_at_fork"):  # where processes can fork, threads stay behind with the parent
+    os.register_at_fork(after_in_child=_resting.clear)
 
 
 @contextmanager
