@@ -37,8 +37,11 @@ def test_the_fastest_wins_among_those_that_lose_nothing_in_the_end() -> None:
     assert RULE.winner(0.95, [slow, lossy, fast]) == 2
 
 
-def test_where_all_lose_the_most_accurate_wins() -> None:
+def test_where_all_lose_the_one_that_cuts_off_least_wins_and_then_the_most_accurate() -> None:
+    """With more steps a network comes to what its thresholds leave of it; the last step of a few images is noise."""
     assert RULE.winner(0.95, [tried(0.1, 0.9, 0.9), tried(0.2, 0.1, 0.92), tried(0.5, 0.9, 0.91)]) == 1
+    cut, whole = tried(0.2, 0.9, 0.93, clipped=0.943), tried(0.1, 0.8, 0.92, clipped=0.949)
+    assert RULE.winner(0.95, [cut, whole]) == 1
 
 
 def test_what_was_not_simulated_wins_only_when_nothing_was() -> None:

@@ -52,9 +52,9 @@ class Rule:
     def __str__(self) -> str:
         return (
             f"fewest steps to within {100 * self.near:g} point of the ANN at p = 1, among those that lose at most "
-            f"{100 * self.loss:g} points at T = {self.steps}; where none does, the most accurate at T = {self.steps}; "
-            f"a candidate whose thresholds alone cut off more than {100 * self.near:g} point is not simulated; where "
-            f"the winner stands at an end of the grid, {LONGEST_REACH} more is tried beyond it"
+            f"{100 * self.loss:g} points at T = {self.steps}; where none does, the one whose thresholds cut off least, "
+            f"since no number of steps brings that back; a candidate whose thresholds alone cut off more than "
+            f"{100 * self.near:g} point is not simulated; where the winner stands at an end of the grid, {LONGEST_REACH} more is tried beyond it"
         )
 
     def hopeless(self, ann: float, clipped: float) -> bool:
@@ -73,7 +73,7 @@ class Rule:
                 return (2, -candidate["clipped"], 0.0)
             arrived = self.arrival(ann, accuracy)
             if arrived is None or ann - accuracy[-1] > self.loss + LAST_DIGIT:
-                return (1, -accuracy[-1], float("inf") if arrived is None else arrived)
+                return (1, -candidate["clipped"], -accuracy[-1])
             return (0, arrived, -accuracy[-1])
 
         return min(range(len(tried)), key=lambda i: rank(tried[i]))
