@@ -54,7 +54,8 @@ class Rule:
             f"fewest steps to within {100 * self.near:g} point of the ANN at p = 1, among those that lose at most "
             f"{100 * self.loss:g} points at T = {self.steps}; where none does, the one whose thresholds cut off least, "
             f"since no number of steps brings that back; a candidate whose thresholds alone cut off more than "
-            f"{100 * self.near:g} point is not simulated; where the winner stands at an end of the grid, {LONGEST_REACH} more is tried beyond it"
+            f"{100 * self.near:g} point is not simulated; where the winner stands at an end of the grid, "
+            f"{LONGEST_REACH} more is tried beyond it"
         )
 
     def hopeless(self, ann: float, clipped: float) -> bool:
