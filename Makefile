@@ -31,7 +31,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	$(BIN)/python benchmarks/rate_norm_step.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/first_use.py
-	$(BIN)/python benchmarks/engine.py --networks $(wildcard zoo/vgg16-cifar10.safetensors zoo/preact_resnet18-cifar10.safetensors)
+	$(BIN)/python benchmarks/engine.py --networks $(wildcard zoo/vgg16-cifar10*.safetensors zoo/preact_resnet18-cifar10.safetensors)
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
@@ -40,7 +40,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	@touch $@
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
-	.venv-peers/bin/python benchmarks/peers.py --networks $(wildcard zoo/vgg16-cifar10.safetensors zoo/preact_resnet18-cifar10.safetensors)
+	.venv-peers/bin/python benchmarks/peers.py --networks $(wildcard zoo/vgg16-cifar10*.safetensors zoo/preact_resnet18-cifar10.safetensors)
 
 reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes results/
 	$(BIN)/ratenorm reproduce
