@@ -25,6 +25,22 @@ from ratenorm.graph.net import Node, SpikingNet, check_input, run
 from ratenorm.graph.ops import Fire, Input, MaxPool
 
 
+class _Series:
+    """A number a step. Tensors of one number each would take a hundred times the memory of the numbers."""
+
+    def __init__(self) -> None:
+        self._parts: list[Tensor] = []
+
+    def extend(self, numbers: Sequence[Tensor]) -> None:
+        self._parts += numbers
+        if len(self._parts) >= 64:
+            self._parts = [self.all()]
+
+    def all(self) -> Tensor:
+        """[T]"""
+        return torch.cat([part.reshape(-1) for part in self._parts])
+
+
 @dataclass
 class _Population:
     """The running state of one population."""
@@ -35,9 +51,9 @@ class _Population:
     fan_out: Tensor  # […]
     target: Tensor | None  # [B, …] analog rates, where K is asked for
     first_spike: Tensor | None
-    spikes: list[Tensor] = field(default_factory=list)
-    synaptic_ops: list[Tensor] = field(default_factory=list)
-    error: list[Tensor] = field(default_factory=list)
+    spikes: _Series = field(default_factory=_Series)
+    synaptic_ops: _Series = field(default_factory=_Series)
+    error: _Series = field(default_factory=_Series)
 
 
 @dataclass
@@ -48,7 +64,7 @@ class _Relay:
     fan_out: Tensor
     accumulated: Tensor  # [B, …] of its input
     largest: Tensor  # [B, …] of its output
-    synaptic_ops: list[Tensor] = field(default_factory=list)
+    synaptic_ops: _Series = field(default_factory=_Series)
 
 
 class _Tally(NamedTuple):
@@ -170,12 +186,12 @@ class DenseSimulation:
 
     def _note(self, name: str, tally: _Tally) -> None:
         if name in self.relays:
-            self.relays[name].synaptic_ops += tally.synaptic_ops
+            self.relays[name].synaptic_ops.extend(tally.synaptic_ops)
             return
         population = self.populations[name]
-        population.spikes += tally.spikes
-        population.synaptic_ops += tally.synaptic_ops
-        population.error += tally.error
+        population.spikes.extend(tally.spikes)
+        population.synaptic_ops.extend(tally.synaptic_ops)
+        population.error.extend(tally.error)
 
     def _value(self, name: str, values: dict[str, Tensor], steps: int) -> Tensor:
         """A node's value for a whole chunk, [S * B, …]; a static value is repeated."""
@@ -241,15 +257,15 @@ class DenseSimulation:
             LayerActivity(
                 name=name,
                 neurons=self.net.neurons[name],
-                spikes=torch.stack(pop.spikes),
-                synaptic_ops=torch.stack(pop.synaptic_ops),
+                spikes=pop.spikes.all(),
+                synaptic_ops=pop.synaptic_ops.all(),
                 fit=_fit(pop),
                 first_spike=pop.first_spike,
                 neuron_by_neuron=partial(_together, pop.counts.clone(), pop.potential.clone()),
             )
             for name, pop in self.populations.items()
         )
-        relays = tuple((name, torch.stack(relay.synaptic_ops)) for name, relay in self.relays.items())
+        relays = tuple((name, relay.synaptic_ops.all()) for name, relay in self.relays.items())
         return SimResult(torch.cat(self.logits), layers, relays, "dense")
 
 
@@ -261,7 +277,7 @@ def _fit(pop: _Population) -> Fit | None:
     if pop.target is None:
         return None
     rates = pop.target.double()
-    return Fit(torch.stack(pop.error), float(rates.sum()), float(rates.square().sum()))
+    return Fit(pop.error.all(), float(rates.sum()), float(rates.square().sum()))
 
 
 def encode(coding: Coding, x: Tensor, step: int, images: Sequence[int]) -> Tensor:

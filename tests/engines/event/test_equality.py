@@ -10,6 +10,7 @@ from random_graphs import random_images, random_net
 
 from builders import chain, dyadic, fire
 from ratenorm.core.coding import Coding, Constant, Poisson
+from ratenorm.engines.dense import DenseSimulation
 from ratenorm.engines.event.simulation import EventSimulation
 from ratenorm.engines.result import SimResult
 from ratenorm.engines.simulate import simulate
@@ -103,3 +104,18 @@ def test_currents_of_several_kinds_add_up(second: str) -> None:
     x = dyadic(7, 3, channels, 6, 5, low=0, high=8)
     options = {"fit": True, "first_spikes": True}
     assert_same(simulate(net, x, 9, engine="dense", **options), simulate(net, x, 9, engine="event", **options))
+
+
+def test_many_steps_stay_in_order() -> None:
+    """More than either engine keeps in one piece."""
+    compare(random_net(4), images=2, steps=150, coding=Poisson(amplitude=2.0, seed=1), engine="event", seed=4)
+    net = random_net(5)
+    x = random_images(net, 2, 5)
+    one_by_one, together = DenseSimulation(net, x, fit=True), DenseSimulation(net, x, fit=True)
+    for _ in range(150):
+        one_by_one.advance(1)
+    together.advance(150)
+    for a, b in zip(one_by_one.result().layers, together.result().layers, strict=True):
+        assert torch.equal(a.spikes, b.spikes)
+        assert torch.equal(a.synaptic_ops, b.synaptic_ops)
+        assert len(a.spikes) == 150
