@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -78,6 +79,7 @@ def test_a_child_process_has_crews_of_its_own() -> None:
         assert listed(crew, 1, parts=2)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # or a child that waits for ever would be waited for
         try:
             with hired(1) as own:
                 os._exit(0 if listed(own, 2, parts=2) else 1)

@@ -103,7 +103,9 @@ def fire_listed(
     for block in range(block0, block1):
         if feed.fetch:
             seen = fetch(feed.weights, uintp(block * feed.block_size), uintp(feed.block_size))
-            scratch.whole[-1] = seen + fetch(feed.short, uintp(block * feed.short_size), uintp(feed.short_used))
+            seen += fetch(feed.short, uintp(block * feed.short_size), uintp(feed.short_used))
+            scratch.whole[-1] = seen  # a place that nothing reads
+        units = unit0 + uintp(block) * lanes
         for image in range(sizes.images):
             state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
             base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)
@@ -114,7 +116,6 @@ def fire_listed(
                     _add_skip(total, places, feed, row, block, sizes)
                 if len(extra) > 0:
                     _add_extra(total, places, extra, row, block, sizes)
-                units = unit0 + uintp(block) * lanes
                 _fire_step(sizes, row, block, state, base0, neurons, base, scratch, feed.units, units, reading)
             for p in range(uintp(sizes.pixels)):
                 for lane in range(lanes):
