@@ -12,7 +12,7 @@ from builders import chain, fire
 from ratenorm.convert.grid import on_grid
 from ratenorm.engines.event.plan import plan
 from ratenorm.engines.event.short import LARGEST, as_short
-from ratenorm.engines.simulate import simulate
+from ratenorm.engines.simulate import simulate, start
 from ratenorm.graph.net import SpikingNet
 from ratenorm.graph.ops import AvgPool, Conv
 
@@ -81,6 +81,26 @@ def test_less_room_means_fewer_spikes_at_a_time() -> None:
         weight = torch.full((20, 20, 3, 3), float(whole))
         weight[0, 0, 0, 0] = 1.0  # or the unit would be larger
         assert section(convolution(weight, False))[10] == most
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("images", [1, 3])
+def test_steps_added_together_are_those_added_one_by_one(pooled: bool, images: int) -> None:
+    """Where the weights of a block exceed the first-level cache, several steps are added before any neuron fires."""
+    generator = torch.Generator().manual_seed(0)
+    net = on_grid(convolution(torch.randn(40, 80, 3, 3, generator=generator) * 0.2, pooled))
+    x = torch.rand(images, *net.input_shape, generator=generator) ** 2
+    event, dense = (start(net, x, engine) for engine in ("event", "dense"))
+    used = set()
+    for steps in (1, 7, 9, 32, 33, 3):  # not whole numbers of groups
+        for simulation in (event, dense):
+            simulation.advance(steps)
+        used.add(event.groups[0].works[1].together)
+        for ours, theirs in zip(event.result().layers, dense.result().layers, strict=True):
+            assert torch.equal(ours.counts, theirs.counts)
+            assert torch.equal(ours.potential, theirs.potential)
+            assert torch.equal(ours.spikes, theirs.spikes)
+    assert used == {1, 3, 7, 9, 32}  # at the end of a simulation of 33 steps one is left
 
 
 def test_lanes_of_zeros_are_no_obstacle() -> None:

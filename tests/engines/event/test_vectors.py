@@ -120,21 +120,22 @@ def test_fire_is_equation_3(fire: object, floats_count: int, wholes_count: int) 
     @numba.njit
     def run(v, recent, total, whole, units, base, theta):
         u = uintp(0)
-        return fire(v, recent, u, total, whole, u, units, u, base, u, theta, u)
+        return fire(v, recent, u, uintp(3), total, whole, u, units, u, base, u, theta, u)
 
     v, total, base, theta = floats(16), floats(16), floats(16), aligned(np.full(16, 1.0, np.float32))
     whole = aligned(RNG.integers(-9, 9, 16).astype(np.int32))
     units = aligned(np.float32(2.0) ** RNG.integers(-4, 2, 16).astype(np.float32))
     current = floats_count * total + wholes_count * units * whole
     v[0] = 1.0 - current[0] - base[0]  # reaches the threshold exactly: fires
-    recent, expected = zeros(16, np.uint8), v.copy()
+    recent, expected = zeros(20, np.uint8), v.copy()
     fired = reference(expected, current + base, theta)
     before = total.copy(), whole.copy()
     word = run(v, recent, total, whole, units, base, theta)
     assert fired[0]
     assert [bool(word >> k & 1) for k in range(16)] == fired.tolist()
     assert np.array_equal(v, expected)
-    assert np.array_equal(recent, fired)
+    assert np.array_equal(recent[3:19], fired)
+    assert recent[:3].sum() + recent[19:].sum() == 0
     assert np.array_equal(total, (1 - floats_count) * before[0])
     assert np.array_equal(whole, (1 - wholes_count) * before[1])
 

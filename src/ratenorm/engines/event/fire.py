@@ -90,9 +90,20 @@ def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, current
 
 @compiled
 def fire_listed(
-    sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: Base, extra: Array, scratch: Scratch, feed: Feed
+    sizes: Sizes,
+    block0: int,
+    block1: int,
+    neurons: Neurons,
+    base: Base,
+    extra: Array,
+    scratch: Scratch,
+    feed: Feed,
+    together: int,
 ) -> None:
-    """A population driven by listed spikes, by currents computed elsewhere (`extra`, may be empty), and by `base`."""
+    """A population driven by listed spikes, by currents computed elsewhere (`extra`, may be empty), and by `base`.
+
+    So many steps `together`; more than one only where `scatter` can take several rows, and nothing else brings current.
+    """
     total, places, lanes = scratch.total, scratch.places, uintp(sizes.width)
     size = uintp(sizes.pixels) * lanes
     total[:] = 0.0
@@ -109,14 +120,14 @@ def fire_listed(
         for image in range(sizes.images):
             state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
             base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)
-            for step in range(sizes.steps):
-                row = image * sizes.steps + step
-                scatter(scratch, block, sizes.width, row, feed, shorts > 1)
+            for step in range(0, sizes.steps, together):
+                row, rows = image * sizes.steps + step, min(together, sizes.steps - step)
+                scatter(scratch, block, sizes.width, row, rows, feed, shorts > 1)
                 if len(feed.skip) > 0:
                     _add_skip(total, places, feed, row, block, sizes)
                 if len(extra) > 0:
                     _add_extra(total, places, extra, row, block, sizes)
-                _fire_step(sizes, row, block, state, base0, neurons, base, scratch, feed.units, units, reading)
+                _fire_steps(sizes, row, rows, block, state, base0, neurons, base, scratch, feed.units, units, reading)
             for p in range(uintp(sizes.pixels)):
                 for lane in range(lanes):
                     neurons.counts[state + p * lanes + lane] += np.float32(scratch.recent[uintp(places[p]) + lane])
@@ -134,9 +145,10 @@ def _in_short(feed: Feed) -> tuple[int, uintp]:
 
 
 @compiled
-def _fire_step(
+def _fire_steps(
     sizes: Sizes,
     row: int,
+    rows: int,
     block: int,
     state: uintp,
     base0: uintp,
@@ -151,22 +163,25 @@ def _fire_step(
     groups = lanes // LANES
     words = uintp(sizes.blocks) * groups
     word0 = uintp(row) * pixels * words + uintp(block) * groups
-    theta0 = uintp(block) * uintp(neurons.threshold_block)
+    theta0, plane = uintp(block) * uintp(neurons.threshold_block), uintp(len(scratch.total))
     v, total, whole, recent, places = neurons.potential, scratch.total, scratch.whole, scratch.recent, scratch.places
     spikes, threshold, still = neurons.spikes, neurons.threshold, base.values
     for p in range(pixels):
         v_at, at, word = state + p * lanes, uintp(places[p]), word0 + p * words
         b_at, t_at = base0 + p * uintp(base.pixel), theta0 + p * uintp(neurons.threshold_pixel)
-        for g in range(groups):
-            j = g * LANES
-            v_j, at_j, unit, b_j, t_j = v_at + j, at + j, unit0 + j, b_at + j, t_at + j
-            if reading == WHOLE:
-                fired = fire_whole(v, recent, v_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
-            elif reading == TOTAL:
-                fired = fire_total(v, recent, v_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
-            else:
-                fired = fire_both(v, recent, v_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
-            spikes[word + g] = fired
+        for r in range(uintp(rows)):
+            for g in range(groups):
+                j = g * LANES
+                v_j, n_j, unit, b_j, t_j = v_at + j, at + j, unit0 + j, b_at + j, t_at + j
+                at_j = n_j + r * plane
+                if reading == WHOLE:
+                    fired = fire_whole(v, recent, v_j, n_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
+                elif reading == TOTAL:
+                    fired = fire_total(v, recent, v_j, n_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
+                else:
+                    fired = fire_both(v, recent, v_j, n_j, total, whole, at_j, units, unit, still, b_j, threshold, t_j)
+                spikes[word + g] = fired
+            word += pixels * words
 
 
 @compiled
@@ -196,7 +211,7 @@ def gather_currents(sizes: Sizes, block0: int, block1: int, scratch: Scratch, fe
     scratch.whole[:] = 0
     for block in range(block0, block1):
         for row in range(sizes.images * sizes.steps):
-            scatter(scratch, block, sizes.width, row, feed, True)
+            scatter(scratch, block, sizes.width, row, 1, feed, True)
             out0 = uintp(row * sizes.blocks + block) * uintp(sizes.pixels) * lanes
             for p in range(uintp(sizes.pixels)):
                 there = uintp(scratch.places[p])

@@ -24,7 +24,7 @@ DONE = 1  # what a job returns: an exception in it cannot leave the thread, and 
 # A job is given the address of its board and the number of its part. It is compiled when it is first needed.
 # Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
 # (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
-# used), whether to fetch them, size of a part's scratch, whether fan-out is by word. Numbers of lists: rows, pixels,
+# used), whether to fetch them, size of a part's scratch, whether fan-out is by word, steps together. Numbers of lists: rows, pixels,
 # words, section, sections, mark, stride of marks, first entry; of pooled ones also the distance of digits, words of 16
 # bits in one, members of a window, digits.
 
@@ -52,7 +52,7 @@ def _neurons(n: Array, a: Array) -> Neurons:
 @compiled
 def _scratch(n: Array, a: Array, part: int) -> Scratch:
     begin, end = part * n[16], (part + 1) * n[16]
-    total, whole = array_of(a[8], float32)[begin:end], array_of(a[9], int32)[begin:end]
+    total, whole = array_of(a[8], float32)[begin:end], array_of(a[9], int32)[begin * n[18] : end * n[18]]
     return Scratch(total, whole, array_of(a[10], uint8)[begin:end], array_of(a[11], uint32))
 
 
@@ -109,7 +109,7 @@ def listed(board: int, part: int) -> int:
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
     base, extra = Base(array_of(a[6], float32), n[7], n[8], n[9]), array_of(a[7], float32)
-    fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a))
+    fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a), n[18])
     _note(sizes, first, last, n, a, part)
     return DONE
 

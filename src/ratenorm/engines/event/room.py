@@ -49,11 +49,12 @@ class Room:
             self._spikes[population] = fresh, where(fresh)
         return self._spikes[population]
 
-    def scratch(self, size: int) -> Where:
-        """For the currents of a step and the counts of a chunk; the counts are zero, and left so."""
-        if len(self._total) < size:
-            self._total, self._whole = zeros(size, np.float32), zeros(size, np.int32)
-            self._recent = zeros(size, np.uint8)
+    def scratch(self, size: int, planes: int) -> Where:
+        """For the currents of a step, or of several in whole numbers, and the counts of a chunk, which are zero and left
+        so."""
+        if len(self._total) < size or len(self._whole) < size * planes:
+            self._total, self._recent = zeros(size, np.float32), zeros(size, np.uint8)
+            self._whole = zeros(size * planes, np.int32)
             self._locate()
         return self._where_scratch
 

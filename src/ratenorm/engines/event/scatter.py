@@ -78,10 +78,11 @@ class Feed(NamedTuple):
 
 
 @compiled
-def scatter(scratch: Scratch, block: int, width: int, row: int, feed: Feed, settle: bool) -> None:
-    """Add to the currents what the spikes listed for one row bring to one block of channels.
+def scatter(scratch: Scratch, block: int, width: int, row: int, rows: int, feed: Feed, settle: bool) -> None:
+    """Add to the currents what the spikes listed for a row bring to one block of channels.
 
-    What was added in 16 bits is in `whole` then, in units of its own; `settle` brings it to `total`.
+    What was added in 16 bits is in `whole` then, in units of its own; `settle` brings it to `total`. Several `rows`, each
+    to a plane of its own in `whole`, only where there is one section of 16-bit windows, pixel by pixel.
     """
     total, whole, count = scratch.total, scratch.whole, len(feed.sections)
     for k in range(count):
@@ -101,7 +102,7 @@ def scatter(scratch: Scratch, block: int, width: int, row: int, feed: Feed, sett
         else:
             mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
             if section[10] > 0:
-                _pixel_by_pixel_short(whole, begin, section, weight0, mark0, feed)
+                _pixel_by_pixel_short(scratch, row, rows, k, weight0, feed)
             else:
                 _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
         if settle and section[10] > 0:
@@ -165,34 +166,41 @@ def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, 
 
 
 @compiled
-def _pixel_by_pixel_short(whole: Array, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
-    """The same with 16-bit weights; where there are many spikes, the inner pixels of a line together."""
+def _pixel_by_pixel_short(scratch: Scratch, row: int, rows: int, k: int, weight0: uintp, feed: Feed) -> None:
+    """The same with 16-bit weights: where there are many spikes, the inner pixels of a line together; or several steps
+    together, whose spikes at a pixel are mostly those of the same neurons, so that their weights are at hand."""
+    section, count = feed.sections[k], len(feed.sections)
     pixel0, stride, most = uintp(section[1]), uintp(section[4]), uintp(section[10])
+    whole, plane = scratch.whole, uintp(len(scratch.total))
     entries, first, short, marks = feed.entries, feed.first, feed.short, feed.marks
     size = uintp(section[3]) * uintp(WIDE)
-    run = uintp(section[13]) if section[6] == 2 else ZERO
+    run = uintp(section[13]) if section[6] == 2 and rows == 1 else ZERO
+    mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
     p = ZERO
     while p < uintp(section[5]):
-        at, cut = uintp(first[pixel0 + p]), uintp(feed.cut[pixel0 + p])
-        if run > ZERO and cut & RUN:
-            begin = short_row(whole, short, weight0, size, entries, begin, marks, mark0 + p, run, most, at, stride)
-            p += run
-            continue
-        end = uintp(marks[mark0 + p])
-        if end != begin:
-            if cut & uintp(3) == ZERO:
-                short_3x3(whole, short, weight0, size, entries, begin, end, most, at, stride)
-            else:
-                down, right = (cut >> uintp(2)) & ONE, cut >> uintp(3)
-                at += down * stride + right * uintp(WIDE)
-                row = weight0 + (uintp(3) * down + right) * uintp(WIDE)
-                if cut & uintp(3) == uintp(3):
-                    short_2x2(whole, short, row, size, entries, begin, end, most, at, stride)
+        cut = uintp(feed.cut[pixel0 + p])
+        down, right = (cut >> uintp(2)) & ONE, (cut >> uintp(3)) & ONE  # of the first row and column inside
+        at = uintp(first[pixel0 + p]) + down * stride + right * uintp(WIDE)
+        weight = weight0 + (uintp(3) * down + right) * uintp(WIDE)
+        mark = mark0 + p
+        for r in range(rows):
+            begin = uintp(marks[mark - ONE]) if p > ZERO else uintp(feed.ranges[(row + r) * count + k, 0])
+            if run > ZERO and cut & RUN:
+                short_row(whole, short, weight0, size, entries, begin, marks, mark, run, most, at, stride)
+                p += run - ONE
+                break
+            end = uintp(marks[mark])
+            if end != begin:
+                if cut & uintp(3) == ZERO:
+                    short_3x3(whole, short, weight, size, entries, begin, end, most, at, stride)
+                elif cut & uintp(3) == uintp(3):
+                    short_2x2(whole, short, weight, size, entries, begin, end, most, at, stride)
                 elif cut & ONE:
-                    short_2x3(whole, short, row, size, entries, begin, end, most, at, stride)
+                    short_2x3(whole, short, weight, size, entries, begin, end, most, at, stride)
                 else:
-                    short_3x2(whole, short, row, size, entries, begin, end, most, at, stride)
-        begin = end
+                    short_3x2(whole, short, weight, size, entries, begin, end, most, at, stride)
+            at += plane
+            mark += uintp(feed.mark_stride)
         p += ONE
 
 

@@ -26,6 +26,10 @@ WINDOW = 2  # to three runs of three pixels, all channels: a 3x3 convolution
 POINT = 3  # to one pixel, all channels: a 1x1 convolution, or a linear layer
 POINTS = 4  # along the segments of their pixel, each one pixel long, to all channels: 16-bit weights
 
+# Where the currents of several steps lie plane behind plane, those of one place must not lie a multiple of 4096 bytes
+# apart: a processor takes such a load for one of the store before and waits. A window is 96 numbers wide.
+PAGE, APART = 1024, 96
+
 
 @dataclass(frozen=True, eq=False)
 class Tables:
@@ -73,7 +77,8 @@ def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:
     height, breadth = layout.shape[1:]
     y, x = np.divmod(np.arange(height * breadth), breadth)
     places = ((y + 2 - window.top) * line + x + 2 - window.left) * width
-    return places, line, ((window.height + 2) * line + 1) * width
+    size = ((window.height + 2) * line + 1) * width
+    return places, line, size + (APART - size) % PAGE
 
 
 def _cut(window: Window, layout: Layout) -> tuple[Array, int]:

@@ -57,7 +57,20 @@ def _fire(*parts: str) -> Any:
 
     @intrinsic
     def fire(
-        typingctx, potential, recent, at, total, whole, from_, units, unit_at, base, base_at, threshold, threshold_at
+        typingctx,
+        potential,
+        recent,
+        at,
+        recent_at,
+        total,
+        whole,
+        from_,
+        units,
+        unit_at,
+        base,
+        base_at,
+        threshold,
+        threshold_at,
     ):
         """One step of Eq. 3 for 16 neurons: returns their spikes as bits and clears their current for the next step.
 
@@ -65,22 +78,22 @@ def _fire(*parts: str) -> Any:
         traffic.
         """
         i = types.uintp
-        signature = types.uint16(potential, recent, i, total, whole, i, units, i, base, i, threshold, i)
+        signature = types.uint16(potential, recent, i, i, total, whole, i, units, i, base, i, threshold, i)
 
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             def pointer(k: int, index: Any) -> Any:
                 return address(context, builder, sig.args[k], args[k], index, FLOATS)
 
             where_v = pointer(0, args[2])
-            current = _current(context, builder, sig, args, 3, parts)
-            inflow = builder.fadd(current, load(builder, pointer(8, args[9])))
+            current = _current(context, builder, sig, args, 4, parts)
+            inflow = builder.fadd(current, load(builder, pointer(9, args[10])))
             charged = builder.fadd(load(builder, where_v), inflow)
-            theta = load(builder, pointer(10, args[11]))
+            theta = load(builder, pointer(11, args[12]))
             zero = ir.Constant(FLOATS, [0.0] * LANES)
             spikes = builder.fcmp_ordered(">=", charged, theta)
             builder.store(builder.fsub(charged, builder.select(spikes, theta, zero)), where_v, align=4)
             small = ir.VectorType(I8, LANES)
-            where_n = address(context, builder, sig.args[1], args[1], args[5], small)
+            where_n = address(context, builder, sig.args[1], args[1], args[3], small)
             counted = builder.load(where_n, align=1)
             builder.store(builder.add(counted, builder.zext(spikes, small)), where_n, align=1)
             return builder.bitcast(spikes, I16)

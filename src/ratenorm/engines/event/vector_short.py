@@ -114,11 +114,17 @@ def _adding(spots: Spots, twelfth: Callable[[Any], Any]) -> Any:
             found = spots(context, builder, sig, args)
             sums = [cgutils.alloca_once(builder, SHORTS) for _ in found]
 
+            held = [[cgutils.alloca_once_value(builder, half) for half in kernel.load(target)] for target, _ in found]
+
             def take(n: int, value: Any) -> None:
-                kernel.store(found[n][0], widened(builder, kernel.load(found[n][0]), value))
+                halves = widened(builder, [builder.load(half) for half in held[n]], value)
+                for half, place in zip(halves, held[n], strict=True):
+                    builder.store(half, place)
 
             at = cgutils.alloca_once_value(builder, args[5])
             kernel.batches(at, args[6], [offset for _, offset in found], sums, take)
+            for (target, _), halves in zip(found, held, strict=True):
+                kernel.store(target, [builder.load(half) for half in halves])
             return context.get_dummy_value()
 
         return signature, generate

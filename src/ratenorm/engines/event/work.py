@@ -16,6 +16,7 @@ from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
+from ratenorm.engines.event.tables import WINDOW
 from ratenorm.engines.event.threads import torch_threads
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ UNPACK = 1.5  # to hand one neuron's spike of a step to torch, pooled, and to ta
 REORDER = 7.0  # to bring one weight into the order of a dense convolution, in every chunk
 FETCH = 1 / 1024  # listed spikes for each weight of a block from which most of them are needed: read them in order
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
+TOGETHER = (32, 16, 8)  # steps that are added together; fewer do not pay
+TOGETHER_FROM = 20_000  # 16-bit weights of a block from which that pays: they exceed the first-level cache
+PLANES = 72_000  # currents of these steps that stay in the second-level cache beside the weights
 SLIDE = 3.0  # from which it pays to keep those of its neighbours there too
 
 _NOTHING: Array = np.zeros(0, np.float32)
@@ -52,6 +56,7 @@ class StageWork:
         self.rows = self.dense_rows = 0  # run so far, and how many of them by convolution
         self.sections = stage.tables.sections.copy()
         self.listed = True  # or else torch computes what could be listed
+        self.together = 1  # steps
         self.skip: Where = _NO_SPIKES
         self._where_base, self._where_sections = where(self.base.values), where(self.sections)
 
@@ -67,7 +72,7 @@ class StageWork:
         base = [self.base.image, self.base.block, self.base.pixel]
         fetch = room.used > FETCH * (t.block_size + t.short_used)
         lists = [room.mark_stride, t.sections.shape[1], t.block_size, t.short_size, t.short_used, int(fetch)]
-        return [*sizes, *thresholds, *base, *lists, t.total, int(self.stage.fan_out_by_word)]
+        return [*sizes, *thresholds, *base, *lists, t.total, int(self.stage.fan_out_by_word), self.together]
 
     def _arrays(self, room: Room, extra: Array) -> Where:
         """Base, extra, scratch and feed, in the order of jobs.py."""
@@ -76,7 +81,7 @@ class StageWork:
         return [
             *self._where_base,
             *(where(extra) if len(extra) else _NOWHERE),
-            *room.scratch(self.parts * t.total),
+            *room.scratch(self.parts * t.total, self.together),
             *t.where_places,
             *room.where_lists,
             *sections,
@@ -116,11 +121,23 @@ class StageWork:
             names += dict.fromkeys(name for name, _ in stage.listed)
             self.listed = False
             self.dense_rows += rows
+        self.together = min(steps, self._together(names))
         if not names:
             return _NOTHING
         crew.rest()
         with torch_threads(crew.size):
             return self._computed(values, names)
+
+    def _together(self, computed: list[str]) -> int:
+        """How many steps to add together: the spikes of a pixel are mostly those of the same neurons step after step, so
+        their weights are in the first-level cache after the first."""
+        tables, sections = self.stage.tables, self.sections
+        alone = len(sections) == 1 and not computed and self.stage.skip is None
+        if not alone or sections[0, 0] != WINDOW or not sections[0, 10] or not sections[0, 6]:
+            return 1
+        if tables.short_used < TOGETHER_FROM:
+            return 1
+        return next((count for count in TOGETHER if count * tables.total <= PLANES), 1)
 
     def _computed(self, values: ChunkValues, names: list[str]) -> Array:
         total: Tensor | None = None
