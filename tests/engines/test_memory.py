@@ -37,6 +37,8 @@ def test_a_batch_that_cannot_fit_is_refused_with_one_that_can() -> None:
 def test_simulate_asks_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     conversion, x = tiny_conversion()
     monkeypatch.setattr(simulate, "available_memory", lambda: 1000)
+    simulate.simulate(conversion.net, x, 4)  # so little that nobody is asked
+    monkeypatch.setattr(simulate, "UNASKED", 0)
     with pytest.raises(SimulationError, match="Simulating 12 images: this takes about"):
         simulate.simulate(conversion.net, x, 4)
     monkeypatch.undo()

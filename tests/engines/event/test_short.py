@@ -56,7 +56,7 @@ def test_the_largest_sums_are_right(pooled: bool) -> None:
     """All neurons spike in every step and all weights have one sign: the sums that would overflow first."""
     weight = torch.rand(20, 40, 3, 3, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.5
     net = on_grid(convolution(weight, pooled))
-    assert section(net)[10] == 16
+    assert section(net)[9] == 16
     x = torch.full((1, *net.input_shape), 3.0)
     event, dense = (simulate(net, x, 5, engine=engine) for engine in ("event", "dense"))
     assert torch.equal(event.layers[1].potential, dense.layers[1].potential)
@@ -68,7 +68,7 @@ def test_weights_that_do_not_fit_stay_in_float32() -> None:
     weight = torch.randint(-(2**19), 2**19, (20, 6, 3, 3), generator=torch.Generator().manual_seed(0)) * 2.0**-19
     for pooled in (False, True):
         net = convolution(weight, pooled)
-        assert section(net)[10] == 0
+        assert section(net)[9] == 0
         x = torch.rand(2, *net.input_shape, generator=torch.Generator().manual_seed(1))
         event, dense = (simulate(net, x, 20, engine=engine) for engine in ("event", "dense"))
         assert float(dense.layers[1].counts.sum()) > 0
@@ -80,7 +80,7 @@ def test_less_room_means_fewer_spikes_at_a_time() -> None:
     for whole, most in ((LARGEST // 16, 16), (LARGEST // 8, 8), (LARGEST // 4, 4), (LARGEST, 0)):
         weight = torch.full((20, 20, 3, 3), float(whole))
         weight[0, 0, 0, 0] = 1.0  # or the unit would be larger
-        assert section(convolution(weight, False))[10] == most
+        assert section(convolution(weight, False))[9] == most
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -105,4 +105,4 @@ def test_steps_added_together_are_those_added_one_by_one(pooled: bool, images: i
 
 def test_lanes_of_zeros_are_no_obstacle() -> None:
     weight = torch.zeros(20, 6, 3, 3)
-    assert section(convolution(weight, False))[10] == 16
+    assert section(convolution(weight, False))[9] == 16

@@ -15,7 +15,7 @@ from torch import nn
 from builders import tiny_conversion
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
-from ratenorm.engines.event import work
+from ratenorm.engines.event import costs
 from ratenorm.engines.event.simulation import EventSimulation
 from ratenorm.engines.simulate import EngineName, simulate, start, stream
 from ratenorm.graph.net import SpikingNet
@@ -68,11 +68,11 @@ def test_real_weights_give_the_same_counts() -> None:
 
 
 def test_auto_convolves_where_spikes_are_many_and_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "ENTRY", 1e9)
     net, x = real_net()
     events = EventSimulation(net, x, choose=False)
     events.advance(4)
     assert set(events.choices.values()) == {0.0}
-    monkeypatch.setattr(work, "ENTRY", 1e9)
     dense = EventSimulation(net, x)
     dense.advance(4)
     assert [share for share in dense.choices.values() if share] == [1.0] * 3  # all but the first population

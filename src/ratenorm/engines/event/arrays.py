@@ -15,17 +15,18 @@ def zeros(count: int, dtype: Any) -> Array:
     """A flat array of zeros whose first entry starts a cache line: a vector load never straddles two."""
     kind = np.dtype(dtype)
     raw = np.zeros(count * kind.itemsize + _LINE, np.uint8)
-    start = -_address(raw) % _LINE
+    start = -address_of(raw) % _LINE
     return raw[start : start + count * kind.itemsize].view(kind)
 
 
-def _address(values: Array) -> int:
+def address_of(values: Array) -> int:
+    """Where an array begins."""
     return int(values.__array_interface__["data"][0])
 
 
 def aligned(values: Array) -> Array:
     """The values flat and starting on a cache line; a copy where they are not."""
-    if values.flags.c_contiguous and _address(values) % _LINE == 0:
+    if values.flags.c_contiguous and address_of(values) % _LINE == 0:
         return values.reshape(-1)
     return copied(values)
 

@@ -17,12 +17,12 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
-from ratenorm.engines.event.arrays import Array, zeros
+from ratenorm.engines.event.arrays import Array, address_of, zeros
 from ratenorm.engines.event.compiled import compiled
 
 Where = list[int]  # address and length of some arrays
 
-FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 27
+FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 28
 FAILED = FIRST_ARRAY + 2 * ARRAYS  # set where a part of a job could not be done
 SIZE = FAILED + 1
 LINE = 8  # numbers of a cache line: threads that write to one line would slow each other down
@@ -46,7 +46,7 @@ def write(board: Array, code: int, parts: int, numbers: Sequence[int], arrays: S
 
 def where(*arrays: Array) -> Where:
     """Address and length of each array. It takes a microsecond each, so keep what does not change."""
-    return [number for a in arrays for number in (a.__array_interface__["data"][0], a.size)]
+    return [number for a in arrays for number in (address_of(a), a.size)]
 
 
 @intrinsic

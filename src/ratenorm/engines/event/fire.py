@@ -60,31 +60,32 @@ class Base(NamedTuple):
 
 
 @compiled
-def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, current: Array) -> None:
-    """A population whose current does not change: all steps at once, [image, block, pixel, lane] in `current`."""
+def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: Base) -> None:
+    """A population whose current does not change: all steps at once."""
     lanes, steps, blocks = uintp(sizes.width), uintp(sizes.steps), uintp(sizes.blocks)
     size, words = uintp(sizes.pixels) * lanes, blocks * lanes // LANES
     stride = uintp(sizes.pixels) * words
-    v, n, theta, spikes = neurons.potential, neurons.counts, neurons.threshold, neurons.spikes
+    v, n, theta, spikes, current = neurons.potential, neurons.counts, neurons.threshold, neurons.spikes, base.values
     fours = size // uintp(64) * uintp(64) if sizes.blocks == 1 and neurons.threshold_pixel == 0 else ZERO
+    fours = fours if uintp(base.pixel) == lanes else ZERO
     for b in range(uintp(sizes.images)):
         for k in range(uintp(block0), uintp(block1)):
-            state = (b * blocks + k) * size
+            state, base0 = (b * blocks + k) * size, b * uintp(base.image) + k * uintp(base.block)
             at = ZERO
             while at < size:
                 pixel = at // lanes
                 lane = at - pixel * lanes
                 word = b * steps * stride + pixel * words + (k * lanes + lane) // LANES
                 which = k * uintp(neurons.threshold_block) + lane + pixel * uintp(neurons.threshold_pixel)
-                here = state + at
+                here, there = state + at, base0 + pixel * uintp(base.pixel) + lane
                 if at < fours:
-                    fire_constant_4(v, n, here, current, here, theta, which, spikes, word, stride, steps)
+                    fire_constant_4(v, n, here, current, there, theta, which, spikes, word, stride, steps)
                     at += uintp(64)
                 elif lanes == uintp(32):
-                    fire_constant_2(v, n, here, current, here, theta, which, spikes, word, stride, steps)
+                    fire_constant_2(v, n, here, current, there, theta, which, spikes, word, stride, steps)
                     at += uintp(32)
                 else:
-                    fire_constant_1(v, n, here, current, here, theta, which, spikes, word, stride, steps)
+                    fire_constant_1(v, n, here, current, there, theta, which, spikes, word, stride, steps)
                     at += LANES
 
 
@@ -139,8 +140,8 @@ def _in_short(feed: Feed) -> tuple[int, uintp]:
     """How many sections add in 16 bits, and where the units of the last of them begin."""
     count, unit0 = 0, ZERO
     for k in range(len(feed.sections)):
-        if feed.sections[k, 10] > 0:
-            count, unit0 = count + 1, uintp(feed.sections[k, 11])
+        if feed.sections[k, 9] > 0:
+            count, unit0 = count + 1, uintp(feed.sections[k, 10])
     return count, unit0
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
-from ratenorm.engines.event.arrays import zeros
+from ratenorm.engines.event.arrays import address_of, zeros
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Plan
 from ratenorm.engines.event.room import Room
@@ -49,8 +49,9 @@ class Group:
         firing = [stage for stage in settings.plan.stages if stage.fires]
         ends = list(itertools.accumulate(2 * len(x) * stage.layout.size for stage in firing))
         states = zeros(ends[-1] if ends else 0, np.float32)  # in one allocation: many take time
+        first, early = address_of(states), settings.first_spikes
         self.populations = [
-            PopulationState(stage, len(x), states[begin:end], targets.get(stage.name), settings.first_spikes)
+            PopulationState(stage, len(x), states[begin:end], first + 4 * begin, targets.get(stage.name), early)
             for stage, begin, end in zip(firing, [0, *ends], ends, strict=False)
         ]
         self.by_name = {p.name: p for p in self.populations}

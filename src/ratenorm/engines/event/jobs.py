@@ -24,9 +24,9 @@ DONE = 1  # what a job returns: an exception in it cannot leave the thread, and 
 # A job is given the address of its board and the number of its part. It is compiled when it is first needed.
 # Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
 # (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
-# used), whether to fetch them, size of a part's scratch, whether fan-out is by word, steps together. Numbers of lists: rows, pixels,
-# words, section, sections, mark, stride of marks, first entry; of pooled ones also the distance of digits, words of 16
-# bits in one, members of a window, digits.
+# used), whether to fetch them, size of a part's scratch, whether fan-out is by word, steps together. Numbers of lists:
+# rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled ones also the distance of
+# digits, words of 16 bits in one, members of a window, digits.
 
 
 @compiled
@@ -58,27 +58,28 @@ def _scratch(n: Array, a: Array, part: int) -> Scratch:
 
 @compiled
 def _feed(n: Array, a: Array) -> Feed:
-    ranges, sections, segments = array_of(a[13], uint64), array_of(a[15], int64), array_of(a[19], uint32)
+    ranges, sections, segments = array_of(a[13], uint64), array_of(a[16], int64), array_of(a[20], uint32)
     return Feed(
         array_of(a[12], uint32),
         ranges.reshape((len(ranges) // 2, 2)),
         array_of(a[14], uint32),
         n[10],
+        array_of(a[15], int64),
         sections.reshape((len(sections) // n[11], n[11])),
-        array_of(a[16], float32),
-        array_of(a[17], uint32),
-        array_of(a[18], uint8),
+        array_of(a[17], float32),
+        array_of(a[18], uint32),
+        array_of(a[19], uint8),
         segments.reshape((len(segments) // 3, 3)),
-        array_of(a[20], float32),
         array_of(a[21], float32),
+        array_of(a[22], float32),
         n[12],
-        array_of(a[22], int16),
+        array_of(a[23], int16),
         n[13],
         n[14],
-        array_of(a[23], float32),
         array_of(a[24], float32),
-        array_of(a[25], uint16),
-        array_of(a[26], float32),
+        array_of(a[25], float32),
+        array_of(a[26], uint16),
+        array_of(a[27], float32),
         n[15] != 0,
     )
 
@@ -94,10 +95,10 @@ def _note(sizes: Sizes, block0: int, block1: int, n: Array, a: Array, part: int)
 
 @compiled
 def still(board: int, part: int) -> int:
-    """Arrays: potential, counts, threshold, spikes, fan-out, noted, current."""
+    """Arrays: potential, counts, threshold, spikes, fan-out, noted, base."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    fire_still(sizes, first, last, _neurons(n, a), array_of(a[6], float32))
+    fire_still(sizes, first, last, _neurons(n, a), Base(array_of(a[6], float32), n[7], n[8], n[9]))
     _note(sizes, first, last, n, a, part)
     return DONE
 

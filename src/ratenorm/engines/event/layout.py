@@ -45,7 +45,7 @@ class Layout:
     def channels(self) -> int:
         return self.shape[0]
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """Channels with those that fill up."""
         return self.width * self.blocks
@@ -54,12 +54,12 @@ class Layout:
     def pixels(self) -> int:
         return math.prod(self.shape[1:])
 
-    @property
+    @cached_property
     def words(self) -> int:
         """Words of spikes a pixel."""
         return self.lanes // 16
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Entries of the state of one image."""
         return self.lanes * self.pixels

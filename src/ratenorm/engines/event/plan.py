@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ratenorm.engines.event import costs
 from ratenorm.engines.event.affine import base
 from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.board import Where, where
@@ -70,16 +71,27 @@ class Stage:
         """The node whose value is its current."""
         return self.node.inputs[0] if self.fires else self.node.name
 
-    def dense_cost(self, rows: int, multiply_add: float, unpack: float, reorder: float) -> float:
-        """What torch would take for some rows, in the units of its arguments."""
-        read = {route.source: route for _, route in self.listed}
-        neurons = sum(len(r.weight) * (r.grid if r.windows is None else r.windows.size) for r in read.values())
-        weights = sum(route.weight.numel() for _, route in self.listed)
-        return rows * (neurons * unpack + multiply_add * weights * self.layout.pixels) + reorder * weights
+    @cached_property
+    def costs(self) -> list[float]:
+        """Of a listed spike, route by route."""
+        short = self.tables.sections[:, 9] > 0
+        return [
+            costs.of_a_spike(route, self.layout.blocks, s) for (_, route), s in zip(self.listed, short, strict=True)
+        ]
+
+    @cached_property
+    def dense_costs(self) -> tuple[float, float]:
+        """What torch would take instead, for each row and once in a chunk."""
+        return costs.of_convolution([route for _, route in self.listed], self.layout.pixels)
 
     @cached_property
     def tables(self) -> Tables:
         return make_tables(self.layout, [route for _, route in self.listed])
+
+    @cached_property
+    def together(self) -> int:
+        """How many steps can be added before the neurons fire, where listed spikes are all that drives it."""
+        return self.tables.together if self.skip is None and not self.computed else 1
 
     @cached_property
     def base_everywhere(self) -> Base:
@@ -95,9 +107,9 @@ class Stage:
         return Base(aligned(lanes), 0, layout.width, 0)
 
     def base_of(self, value: Tensor) -> Base:
-        """A constant current [B, …]."""
+        """A constant current [B, …]; not copied where its channels lie last."""
         layout = self.layout
-        return Base(layout.to_blocks(value), layout.size, layout.pixels * layout.width, layout.width)
+        return Base(aligned(layout.to_lanes(value.float()).numpy()), layout.size, layout.width, layout.lanes)
 
     @cached_property
     def skip_scale(self) -> Array:
@@ -112,6 +124,14 @@ class Stage:
         return where(self.skip_scale)
 
     @cached_property
+    def where_thresholds(self) -> Where:
+        return where(self.thresholds.values)
+
+    @cached_property
+    def where_base(self) -> Where:
+        return where(self.base_everywhere.values)
+
+    @cached_property
     def where_fan_out(self) -> Where:
         return where(self.fan_out)
 
@@ -124,9 +144,11 @@ class Stage:
         return self.layout.to_blocks(self.node.op.start.expand(1, *self.layout.shape))
 
     @cached_property
-    def threshold_steps(self) -> tuple[int, int]:
-        """From one block's thresholds to the next, and from one pixel's; nothing for the output."""
-        return (self.thresholds.block, self.thresholds.pixel) if self.fires else (0, 0)
+    def numbers(self) -> list[int]:
+        """For a job: pixels, blocks, width, and how far it is from one block's thresholds to the next, and from one
+        pixel's; nothing for the output."""
+        steps = (self.thresholds.block, self.thresholds.pixel) if self.fires else (0, 0)
+        return [self.layout.pixels, self.layout.blocks, self.layout.width, *steps]
 
     @cached_property
     def thresholds(self) -> Thresholds:

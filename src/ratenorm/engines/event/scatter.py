@@ -59,6 +59,7 @@ class Feed(NamedTuple):
     ranges: Array
     marks: Array
     mark_stride: int
+    modes: Array  # by section: 1 where a pixel has many spikes, 2 where it has very many
     sections: Array
     factors: Array
     first: Array
@@ -81,32 +82,32 @@ class Feed(NamedTuple):
 def scatter(scratch: Scratch, block: int, width: int, row: int, rows: int, feed: Feed, settle: bool) -> None:
     """Add to the currents what the spikes listed for a row bring to one block of channels.
 
-    What was added in 16 bits is in `whole` then, in units of its own; `settle` brings it to `total`. Several `rows`, each
-    to a plane of its own in `whole`, only where there is one section of 16-bit windows, pixel by pixel.
+    What was added in 16 bits is in `whole` then, in units of its own; `settle` brings it to `total`. Several `rows`,
+    each to a plane of its own in `whole`, only where there is one section of 16-bit windows, pixel by pixel.
     """
     total, whole, count = scratch.total, scratch.whole, len(feed.sections)
     for k in range(count):
         section = feed.sections[k]
         begin, end = uintp(feed.ranges[row * count + k, 0]), uintp(feed.ranges[row * count + k, 1])
-        size = feed.short_size if section[10] > 0 else feed.block_size
+        size = feed.short_size if section[9] > 0 else feed.block_size
         weight0 = uintp(section[2]) + uintp(block) * uintp(size)
         if section[0] == 1:
             _own(total, block, width, begin, end, section, feed)
         elif section[0] == 4:
-            mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
+            mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[6])
             _points(whole, begin, section, weight0, mark0, feed)
         elif section[0] == 0:
             _rows(total, width, begin, end, section, weight0, feed)
-        elif section[6] == 0:
+        elif feed.modes[k] == 0:
             _one_by_one(total, whole, begin, end, section, weight0, feed)
         else:
-            mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
-            if section[10] > 0:
+            mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[6])
+            if section[9] > 0:
                 _pixel_by_pixel_short(scratch, row, rows, k, weight0, feed)
             else:
                 _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
-        if settle and section[10] > 0:
-            unit0 = uintp(section[11]) + uintp(block) * uintp(WIDE)
+        if settle and section[9] > 0:
+            unit0 = uintp(section[10]) + uintp(block) * uintp(WIDE)
             for p in range(uintp(len(scratch.places))):
                 settle_row(total, whole, uintp(scratch.places[p]), feed.units, unit0)
 
@@ -116,9 +117,9 @@ def _one_by_one(
     total: Array, whole: Array, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed
 ) -> None:
     """Additions of one shape, spike by spike."""
-    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
+    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[7]), uintp(section[8])
     entries, first, weights, factors = feed.entries, feed.first, feed.weights, feed.factors
-    if section[10] > 0:
+    if section[9] > 0:
         short, size = feed.short, uintp(section[3]) * uintp(WIDE)
         for e in range(begin, end):
             at = uintp(first[pixel0 + (uintp(entries[e]) >> LANES)])
@@ -136,7 +137,7 @@ def _one_by_one(
 @compiled
 def _pixel_by_pixel(total: Array, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
     """Additions of one shape, all spikes of a pixel together; `marks` says where the list of each pixel ends."""
-    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[8]), uintp(section[9])
+    pixel0, stride, shift, factor0 = uintp(section[1]), uintp(section[4]), uintp(section[7]), uintp(section[8])
     entries, first, weights, factors, marks = feed.entries, feed.first, feed.weights, feed.factors, feed.marks
     if section[0] == 2:
         for p in range(uintp(section[5])):
@@ -170,12 +171,12 @@ def _pixel_by_pixel_short(scratch: Scratch, row: int, rows: int, k: int, weight0
     """The same with 16-bit weights: where there are many spikes, the inner pixels of a line together; or several steps
     together, whose spikes at a pixel are mostly those of the same neurons, so that their weights are at hand."""
     section, count = feed.sections[k], len(feed.sections)
-    pixel0, stride, most = uintp(section[1]), uintp(section[4]), uintp(section[10])
+    pixel0, stride, most = uintp(section[1]), uintp(section[4]), uintp(section[9])
     whole, plane = scratch.whole, uintp(len(scratch.total))
     entries, first, short, marks = feed.entries, feed.first, feed.short, feed.marks
     size = uintp(section[3]) * uintp(WIDE)
-    run = uintp(section[13]) if section[6] == 2 and rows == 1 else ZERO
-    mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[7])
+    run = uintp(section[12]) if feed.modes[k] == 2 and rows == 1 else ZERO
+    mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[6])
     p = ZERO
     while p < uintp(section[5]):
         cut = uintp(feed.cut[pixel0 + p])
@@ -207,7 +208,7 @@ def _pixel_by_pixel_short(scratch: Scratch, row: int, rows: int, k: int, weight0
 @compiled
 def _points(whole: Array, begin: uintp, section: Array, weight0: uintp, mark0: uintp, feed: Feed) -> None:
     """Additions of any shape with 16-bit weights, all spikes of a pixel together, to four target pixels at a time."""
-    pixel0, most = uintp(section[1]), uintp(section[10])
+    pixel0, most = uintp(section[1]), uintp(section[9])
     entries, first, short, marks, table = feed.entries, feed.first, feed.short, feed.marks, feed.segments
     size = uintp(section[3]) * uintp(WIDE)
     for p in range(uintp(section[5])):
@@ -229,7 +230,7 @@ def _points(whole: Array, begin: uintp, section: Array, weight0: uintp, mark0: u
 def _rows(total: Array, width: int, begin: uintp, end: uintp, section: Array, weight0: uintp, feed: Feed) -> None:
     """Additions of any shape: every spike reaches every channel, along the segments of its pixel."""
     pixel0, row_size = uintp(section[1]), uintp(section[3]) * uintp(width)
-    shift, factor0 = uintp(section[8]), uintp(section[9])
+    shift, factor0 = uintp(section[7]), uintp(section[8])
     first, segments = feed.first, feed.segments
     for e in range(begin, end):
         entry = uintp(feed.entries[e])
@@ -246,7 +247,7 @@ def _rows(total: Array, width: int, begin: uintp, end: uintp, section: Array, we
 def _own(total: Array, block: int, width: int, begin: uintp, end: uintp, section: Array, feed: Feed) -> None:
     """Additions where every spike reaches its own channel only."""
     pixel0, weight0, taps, lanes = uintp(section[1]), uintp(section[2]), uintp(section[3]), uintp(width)
-    channel0, shift, factor0 = uintp(block * width), uintp(section[8]), uintp(section[9])
+    channel0, shift, factor0 = uintp(block * width), uintp(section[7]), uintp(section[8])
     first, segments = feed.first, feed.segments
     for e in range(begin, end):
         entry = uintp(feed.entries[e])

@@ -133,20 +133,22 @@ class EventSimulation:
         node = self.net.populations[k]
         parts = [group.populations[k] for group in self.groups]
         first = [p.first_spikes() for p in parts]
+        spikes, synaptic_ops = _summed([p.noted() for p in parts])
         return LayerActivity(
             name=node.name,
             neurons=self.net.neurons[node.name],
-            spikes=_summed([p.spikes() for p in parts]),
-            synaptic_ops=_summed([p.synaptic_ops() for p in parts]),
+            spikes=spikes,
+            synaptic_ops=synaptic_ops,
             fit=_joined([p.fit() for p in parts]),
             first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
             neuron_by_neuron=partial(_in_order, [part.states() for part in parts]),
         )
 
 
-def _summed(parts: list[Array]) -> Tensor:
-    """Whole numbers of several groups, exactly, as the float64 of results."""
-    return torch.from_numpy(sum(parts[1:], parts[0]).astype(np.float64))
+def _summed(parts: list[Array]) -> tuple[Tensor, Tensor]:
+    """Two rows of whole numbers of several groups, exactly, as the float64 of results."""
+    both = sum(parts[1:], parts[0]).astype(np.float64)
+    return torch.from_numpy(both[0]), torch.from_numpy(both[1])
 
 
 def _in_order(parts: Sequence[States]) -> tuple[Tensor, Tensor]:

@@ -11,18 +11,17 @@ from torch import Tensor
 
 from ratenorm.engines.event import measure
 from ratenorm.engines.event.arrays import Array, aligned, copied, zeros
-from ratenorm.engines.event.board import Where, where
+from ratenorm.engines.event.board import where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.plan import Stage
-from ratenorm.engines.event.room import Room
+from ratenorm.engines.event.room import Room, Spikes
 from ratenorm.engines.event.work import StageWork
 from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
 from ratenorm.graph.ops import MaxPool
 
-_NO_WORDS, _NO_ROWS = np.zeros(0, np.uint16), np.zeros(0, np.int64)
-_WHERE_NO_WORDS: Where = where(_NO_WORDS)
+_NOTHING = Spikes.of(0, 1, 0)
 
 
 class States(NamedTuple):
@@ -37,18 +36,19 @@ class States(NamedTuple):
 class PopulationState:
     """Potentials, counts and the spikes of the current chunk."""
 
-    def __init__(self, stage: Stage, images: int, states: Array, target: Tensor | None, first_spikes: bool) -> None:
-        """`states` are two zeros for each neuron and image."""
+    def __init__(
+        self, stage: Stage, images: int, states: Array, address: int, target: Tensor | None, first_spikes: bool
+    ) -> None:
+        """`states`, at that address, are two zeros for each neuron and image."""
         self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
         size = images * self.layout.size
         self._potential, self._counts = states[:size], states[size:]
         if stage.start is not None:
             self._potential.reshape(images, -1)[:] = stage.start
         self._given_away = False  # to a result, which must not change any more
-        self._locate()
-        self.words, self.where_words, self.row_spikes = _NO_WORDS, _WHERE_NO_WORDS, _NO_ROWS
-        self._spikes: list[Array] = []
-        self._synaptic_ops: list[Array] = []
+        self._where = [address, size, address + self._potential.nbytes, size, *stage.where_thresholds]
+        self.spiked = _NOTHING  # in the current chunk
+        self._noted: list[Array] = []  # [(spikes, synaptic operations), step] of every chunk
         self._target = target
         self._goal = None if target is None else aligned(self.layout.to_lanes(target).numpy())
         self._fit_counts = None if target is None else zeros(size, np.int32)
@@ -56,40 +56,38 @@ class PopulationState:
         self._first = np.zeros(size, np.int32) if first_spikes else None
 
     def _locate(self) -> None:
-        self._where = where(self._potential, self._counts, self.stage.thresholds.values)
+        self._where = where(self._potential, self._counts) + self.stage.where_thresholds
 
     def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, crew: Crew) -> None:
-        """Run the population over a chunk of steps; its spikes are then in `words`."""
+        """Run the population over a chunk of steps; what it did is then in `spiked`."""
         layout = self.layout
         if self._given_away:
             self._counts, self._potential, self._given_away = copied(self._counts), copied(self._potential), False
             self._locate()
-        self.words, self.where_words = room.spikes(self.name, self.images * steps * layout.pixels * layout.words)
-        parts = min(work.parts, crew.size)
-        noted = np.empty((parts, 2, self.images * steps), np.int64)  # spikes of each row, and their synaptic operations
-        arrays = [*self._where, *self.where_words, *self.stage.where_fan_out, *where(noted)]
+        rows, parts = self.images * steps, min(work.parts, crew.size)
+        self.spiked = room.spikes(self.name, rows * layout.pixels * layout.words, parts, rows)
+        arrays = [*self._where, *self.spiked.where_words, *self.stage.where_fan_out, *self.spiked.where_noted]
         work.fire(room, crew, arrays, extra, steps)
-        self._note(noted.sum(0) if parts > 1 else noted[0], steps, first_step)
+        np.add.reduce(self.spiked.noted, 0, out=self.spiked.by_row)
+        self._note(steps, first_step)
 
-    def _note(self, noted: Array, steps: int, first_step: int) -> None:
-        neurons, self.row_spikes = self.layout.size, noted[0]
-        by_step = noted.reshape(2, -1, steps).sum(1) if self.images > 1 else noted
-        self._spikes.append(by_step[0])
-        self._synaptic_ops.append(by_step[1])
-        counted = by_step[0]
+    def _note(self, steps: int, first_step: int) -> None:
+        neurons, words = self.layout.size, self.spiked.words
+        by_step = self.spiked.by_row.reshape(2, -1, steps).sum(1)
+        self._noted.append(by_step)
         if self._goal is not None and self._fit_counts is not None:
             sums = np.zeros((steps, 2))
-            measure.measure_fit(self.words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
-            self._sums.append(np.column_stack([2 * sums[:, 0] + counted, sums[:, 1]]))
+            measure.measure_fit(words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
+            self._sums.append(np.column_stack([2 * sums[:, 0] + by_step[0], sums[:, 1]]))
         if self._first is not None:
-            measure.note_first(self.words, self.images, steps, neurons, first_step, self._first)
+            measure.note_first(words, self.images, steps, neurons, first_step, self._first)
 
     def as_floats(self, steps: int) -> Tensor:
         """The spikes of the current chunk as torch reads them, [images * steps, …], channels last in memory."""
         layout = self.layout
         rows = self.images * steps
         out = zeros(rows * layout.pixels * layout.channels, np.float32)
-        measure.unpack(self.words, layout.words, layout.channels, out)
+        measure.unpack(self.spiked.words, layout.words, layout.channels, out)
         last = torch.from_numpy(out).view(rows, *layout.shape[1:], layout.channels)
         return last.movedim(-1, 1)
 
@@ -98,11 +96,9 @@ class PopulationState:
         self._given_away = True
         return States(self.layout, self.images, self._counts, self._potential)
 
-    def spikes(self) -> Array:
-        return np.concatenate(self._spikes)
-
-    def synaptic_ops(self) -> Array:
-        return np.concatenate(self._synaptic_ops)
+    def noted(self) -> Array:
+        """[(spikes, synaptic operations), step]"""
+        return np.concatenate(self._noted, 1)
 
     def fit(self) -> Fit | None:
         if self._target is None:

@@ -26,6 +26,11 @@ WINDOW = 2  # to three runs of three pixels, all channels: a 3x3 convolution
 POINT = 3  # to one pixel, all channels: a 1x1 convolution, or a linear layer
 POINTS = 4  # along the segments of their pixel, each one pixel long, to all channels: 16-bit weights
 
+# A pixel's spikes are mostly those of the same neurons, step after step: where several steps are added together, their
+# weights are in the first-level cache after the first.
+TOGETHER = (32, 16, 8)  # steps; fewer do not pay
+TOGETHER_FROM = 20_000  # 16-bit weights of a block from which it pays: they exceed the first-level cache
+PLANES = 72_000  # currents of all these steps that stay in the second-level cache beside the weights
 # Where the currents of several steps lie plane behind plane, those of one place must not lie a multiple of 4096 bytes
 # apart: a processor takes such a load for one of the store before and waits. A window is 96 numbers wide.
 PAGE, APART = 1024, 96
@@ -35,7 +40,7 @@ PAGE, APART = 1024, 96
 class Tables:
     """The routes of a stage as the kernels read them."""
 
-    sections: Array  # [routes, 14], see _Builder.add
+    sections: Array  # [routes, 13], see _Builder.add
     factors: Array  # by section and digit
     first: Array  # by pixel: its first segment (ROWS, OWN, POINTS), or where its currents begin (WINDOW, POINT)
     cut: Array  # by pixel: what of its window lies outside the picture, see _cut; 0 for other kinds
@@ -53,8 +58,30 @@ class Tables:
     marks: int  # of a row
 
     @cached_property
+    def together(self) -> int:
+        """How many steps can be added together; 1 where that is not for these tables."""
+        kinds = self.sections[:, 0].tolist()
+        if kinds != [WINDOW] or not self.sections[0, 9] or self.short_used < TOGETHER_FROM:
+            return 1
+        return next((count for count in TOGETHER if count * self.total <= PLANES), 1)
+
+    @cached_property
+    def lists(self) -> list[tuple[int, int]]:
+        """Of every section: its first mark, and the distance of digits in its lists."""
+        return [(int(section[6]), int(section[11])) for section in self.sections]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """For a job: columns of sections, and sizes of a block's weights."""
+        return [self.sections.shape[1], self.block_size, self.short_size, self.short_used]
+
+    @cached_property
     def where_places(self) -> Where:
         return where(self.places)
+
+    @cached_property
+    def where_sections(self) -> Where:
+        return where(self.sections)
 
     @cached_property
     def where_rest(self) -> Where:
@@ -136,7 +163,6 @@ class _Builder:
                 route.weight.shape[1],  # taps
                 self.line * self.layout.width if kind == WINDOW else 0,  # from one run of a window to the next
                 route.grid,
-                0,  # 1 where a pixel has many spikes, 2 where it has very many; set when they are listed
                 self.marks,
                 route.shift,
                 len(self.factors),
@@ -198,7 +224,7 @@ class _Builder:
     def done(self) -> Tables:
         first = np.concatenate([*self.first, np.zeros(1, np.int64)]).astype(np.uint32)
         return Tables(
-            np.array(self.sections, np.int64).reshape(-1, 14),
+            np.array(self.sections, np.int64).reshape(-1, 13),
             np.array(self.factors, np.float32),
             first,
             np.concatenate([*self.cut, np.zeros(1, np.int64)]).astype(np.uint8),

@@ -41,6 +41,12 @@ def _while_less(builder: Any, counter: Any, end: Any) -> Iterator[None]:
     builder.position_at_end(after)
 
 
+def _opaque(builder: Any, value: Any) -> Any:
+    """A number of which the compiler knows nothing: it cannot count the turns of a loop and does not unroll it, where
+    whether one more turn is left would be guessed wrong half of the time."""
+    return builder.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], False)
+
+
 class _Adding:
     """What all kernels do with the arguments (whole, short, first, size, entries, …, most, …)."""
 
@@ -74,16 +80,17 @@ class _Adding:
             stop = builder.select(builder.icmp_unsigned("<", far, end), far, end)
             for place in sums:
                 builder.store(ir.Constant(SHORTS, [0] * WIDE), place)
-            with cgutils.for_range(builder, builder.sub(stop, begin), intp=begin.type) as loop:
-                entry = builder.load(self.vector(4, builder.add(begin, loop.index), I32), align=4)
-                low = builder.zext(builder.and_(entry, ir.Constant(I32, 0xFFFF)), begin.type)
+            with _while_less(builder, at, stop):
+                here = builder.load(at)
+                entry = builder.load(self.vector(4, here, I32), align=4)
+                low = builder.zext(builder.and_(entry, ir.Constant(I32, 0xFFFF)), here.type)
                 source = builder.add(self.args[2], builder.mul(low, self.args[3]))
                 for place, offset in zip(sums, offsets, strict=True):
                     weight = builder.load(self.vector(1, builder.add(source, offset), SHORTS), align=2)
                     builder.store(builder.add(builder.load(place), weight), place)
+                builder.store(_opaque(builder, builder.add(here, self.number(1))), at)
             for n, place in enumerate(sums):
                 take(n, builder.load(place))
-            builder.store(stop, at)
 
 
 def widened(builder: Any, halves: Sequence[Any], short: Any) -> tuple[Any, Any]:

@@ -16,24 +16,13 @@ from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.room import Room
-from ratenorm.engines.event.tables import WINDOW
 from ratenorm.engines.event.threads import torch_threads
 
 if TYPE_CHECKING:
     from ratenorm.engines.event.state import PopulationState
 
-# What things cost, in nanoseconds on one core with 512-bit vectors; only their ratios matter. See benchmarks/engine.py.
-ENTRY = 1.4  # to take up a listed spike for a block
-ADDITION = 1 / 34  # to add one weight
-SHORT_ADDITION = 1 / 90  # in 16 bits
-MULTIPLY_ADD = 1 / 85  # in a dense convolution, the padding included
-UNPACK = 1.5  # to hand one neuron's spike of a step to torch, pooled, and to take back a current
-REORDER = 7.0  # to bring one weight into the order of a dense convolution, in every chunk
 FETCH = 1 / 1024  # listed spikes for each weight of a block from which most of them are needed: read them in order
 MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
-TOGETHER = (32, 16, 8)  # steps that are added together; fewer do not pay
-TOGETHER_FROM = 20_000  # 16-bit weights of a block from which that pays: they exceed the first-level cache
-PLANES = 72_000  # currents of these steps that stay in the second-level cache beside the weights
 SLIDE = 3.0  # from which it pays to keep those of its neighbours there too
 
 _NOTHING: Array = np.zeros(0, np.float32)
@@ -50,15 +39,14 @@ class StageWork:
         self.parts = min(parts, stage.layout.blocks)
         if value is None:
             assert stage.base is not None
-            self.value, self.base = stage.base, stage.base_everywhere
+            self.value, self.base, self._where_base = stage.base, stage.base_everywhere, stage.where_base
         else:
             self.value, self.base = value, stage.base_of(value.expand(images, *stage.layout.shape))
+            self._where_base = where(self.base.values)
         self.rows = self.dense_rows = 0  # run so far, and how many of them by convolution
-        self.sections = stage.tables.sections.copy()
         self.listed = True  # or else torch computes what could be listed
         self.together = 1  # steps
         self.skip: Where = _NO_SPIKES
-        self._where_base, self._where_sections = where(self.base.values), where(self.sections)
 
     def fire(self, room: Room, crew: Crew, neurons: Where, extra: Array, steps: int) -> None:
         """Run the neurons over a chunk."""
@@ -67,17 +55,16 @@ class StageWork:
         crew.run(job, self.parts, self._numbers(room, steps), neurons + arrays)
 
     def _numbers(self, room: Room, steps: int) -> list[int]:
-        layout, t, thresholds = self.stage.layout, self.stage.tables, self.stage.threshold_steps
-        sizes = [self.images, steps, layout.pixels, layout.blocks, layout.width]
-        base = [self.base.image, self.base.block, self.base.pixel]
+        t, base = self.stage.tables, self.base
         fetch = room.used > FETCH * (t.block_size + t.short_used)
-        lists = [room.mark_stride, t.sections.shape[1], t.block_size, t.short_size, t.short_used, int(fetch)]
-        return [*sizes, *thresholds, *base, *lists, t.total, int(self.stage.fan_out_by_word), self.together]
+        sizes = [self.images, steps, *self.stage.numbers, base.image, base.block, base.pixel]
+        lists = [room.mark_stride, *t.numbers, int(fetch), t.total]
+        return [*sizes, *lists, int(self.stage.fan_out_by_word), self.together]
 
     def _arrays(self, room: Room, extra: Array) -> Where:
         """Base, extra, scratch and feed, in the order of jobs.py."""
         t = self.stage.tables
-        sections = self._where_sections if self.listed else [self._where_sections[0], 0]
+        sections = t.where_sections if self.listed else [t.where_sections[0], 0]
         return [
             *self._where_base,
             *(where(extra) if len(extra) else _NOWHERE),
@@ -108,36 +95,23 @@ class StageWork:
         self.rows += rows
         for k, (_, route) in enumerate(stage.listed):
             source = populations[route.source]
-            found = room.add(crew, source, route, k, tables.sections)
+            found = room.add(crew, source, route, k, tables)
             # Take the spikes of a pixel together where there are several on average, else one by one.
-            self.sections[k, 6] = (found > MANY * rows * route.grid) + (found > SLIDE * rows * route.grid)
-            share = found / max(1, route.grid * len(route.weight))  # of its inputs
-            addition = SHORT_ADDITION if self.sections[k, 10] else ADDITION
-            cost += found * stage.layout.blocks * ENTRY + share * route.additions * addition
+            room.modes[k] = (found > MANY * rows * route.grid) + (found > SLIDE * rows * route.grid)
+            cost += found * stage.costs[k]
         if stage.skip is not None:
-            self.skip = populations[stage.skip.source].where_words
+            self.skip = populations[stage.skip.source].spiked.where_words
         names = list(stage.computed)
-        if choose and cost > stage.dense_cost(rows, MULTIPLY_ADD, UNPACK, REORDER):
+        if choose and cost > rows * stage.dense_costs[0] + stage.dense_costs[1]:
             names += dict.fromkeys(name for name, _ in stage.listed)
             self.listed = False
             self.dense_rows += rows
-        self.together = min(steps, self._together(names))
+        self.together = min(steps, stage.together) if not names and count and room.modes[0] else 1
         if not names:
             return _NOTHING
         crew.rest()
         with torch_threads(crew.size):
             return self._computed(values, names)
-
-    def _together(self, computed: list[str]) -> int:
-        """How many steps to add together: the spikes of a pixel are mostly those of the same neurons step after step, so
-        their weights are in the first-level cache after the first."""
-        tables, sections = self.stage.tables, self.sections
-        alone = len(sections) == 1 and not computed and self.stage.skip is None
-        if not alone or sections[0, 0] != WINDOW or not sections[0, 10] or not sections[0, 6]:
-            return 1
-        if tables.short_used < TOGETHER_FROM:
-            return 1
-        return next((count for count in TOGETHER if count * tables.total <= PLANES), 1)
 
     def _computed(self, values: ChunkValues, names: list[str]) -> Array:
         total: Tensor | None = None
@@ -152,7 +126,7 @@ class StageWork:
         layout = self.stage.layout
         by_step = (self.images, steps, *layout.shape)
         value = self.value.unsqueeze(1).expand(by_step)
-        if self.listed and len(self.sections):
+        if self.listed and self.stage.listed:
             out = zeros(self.images * steps * layout.size, np.float32)
             crew.run(jobs.currents, self.parts, self._numbers(room, steps), 6 * _NOWHERE + self._arrays(room, out))
             found = torch.empty(self.images * steps, *layout.shape)
