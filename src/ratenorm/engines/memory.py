@@ -45,8 +45,7 @@ def estimate_memory(
     """
     neurons = sum(net.neurons.values())
     each = 4 + 3 * fit + first_spikes  # numbers kept for a neuron: potential and count, and a copy of both as results
-    largest = sorted((math.prod(shape) for shape in net.shapes.values()), reverse=True)
-    live = sum(largest[:3])  # a layer's input and output, and one more on a skip connection
+    live = sum(net.sizes[:3])  # a layer's input and output, and one more on a skip connection
     state = neurons * each * FLOAT * images
     outputs = math.prod(net.shapes[net.output])
     return Memory(state, live * FLOAT * images * chunk, 2 * outputs * FLOAT * images * steps)

@@ -178,6 +178,11 @@ class SpikingNet(Graph):
         return tuple(node for node in self.nodes if isinstance(node.op, Fire))
 
     @cached_property
+    def sizes(self) -> list[int]:
+        """How many numbers each value has, the largest first."""
+        return sorted((torch.Size(shape).numel() for shape in self.shapes.values()), reverse=True)
+
+    @cached_property
     def neurons(self) -> Mapping[str, int]:
         """The number of neurons of each population."""
         return {node.name: torch.Size(self.shapes[node.name]).numel() for node in self.populations}

@@ -13,8 +13,16 @@ _LINE = 64  # bytes
 
 def zeros(count: int, dtype: Any) -> Array:
     """A flat array of zeros whose first entry starts a cache line: a vector load never straddles two."""
+    return _on_a_line(np.zeros(count * np.dtype(dtype).itemsize + _LINE, np.uint8), count, dtype)
+
+
+def unset(count: int, dtype: Any) -> Array:
+    """The same with whatever was there."""
+    return _on_a_line(np.empty(count * np.dtype(dtype).itemsize + _LINE, np.uint8), count, dtype)
+
+
+def _on_a_line(raw: Array, count: int, dtype: Any) -> Array:
     kind = np.dtype(dtype)
-    raw = np.zeros(count * kind.itemsize + _LINE, np.uint8)
     start = -address_of(raw) % _LINE
     return raw[start : start + count * kind.itemsize].view(kind)
 

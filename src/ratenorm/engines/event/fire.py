@@ -60,8 +60,8 @@ class Base(NamedTuple):
 
 
 @compiled
-def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: Base) -> None:
-    """A population whose current does not change: all steps at once."""
+def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: Base, fresh: bool) -> None:
+    """A population whose current does not change: all steps at once. `fresh`: potentials and counts begin with zero."""
     lanes, steps, blocks = uintp(sizes.width), uintp(sizes.steps), uintp(sizes.blocks)
     size, words = uintp(sizes.pixels) * lanes, blocks * lanes // LANES
     stride = uintp(sizes.pixels) * words
@@ -71,6 +71,7 @@ def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: B
     for b in range(uintp(sizes.images)):
         for k in range(uintp(block0), uintp(block1)):
             state, base0 = (b * blocks + k) * size, b * uintp(base.image) + k * uintp(base.block)
+            _begin(neurons, state, size, fresh)
             at = ZERO
             while at < size:
                 pixel = at // lanes
@@ -100,6 +101,7 @@ def fire_listed(
     scratch: Scratch,
     feed: Feed,
     together: int,
+    fresh: bool,
 ) -> None:
     """A population driven by listed spikes, by currents computed elsewhere (`extra`, may be empty), and by `base`.
 
@@ -121,6 +123,7 @@ def fire_listed(
         for image in range(sizes.images):
             state = (uintp(image) * uintp(sizes.blocks) + uintp(block)) * size
             base0 = uintp(image) * uintp(base.image) + uintp(block) * uintp(base.block)
+            _begin(neurons, state, size, fresh)
             for step in range(0, sizes.steps, together):
                 row, rows = image * sizes.steps + step, min(together, sizes.steps - step)
                 scatter(scratch, block, sizes.width, row, rows, feed, shorts > 1)
@@ -133,6 +136,14 @@ def fire_listed(
                 for lane in range(lanes):
                     neurons.counts[state + p * lanes + lane] += np.float32(scratch.recent[uintp(places[p]) + lane])
                     scratch.recent[uintp(places[p]) + lane] = 0
+
+
+@compiled
+def _begin(neurons: Neurons, state: uintp, size: uintp, fresh: bool) -> None:
+    if fresh:
+        for at in range(state, state + size):
+            neurons.potential[at] = np.float32(0.0)
+            neurons.counts[at] = np.float32(0.0)
 
 
 @compiled

@@ -13,7 +13,7 @@ from torch import Tensor
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
-from ratenorm.engines.event.arrays import address_of, zeros
+from ratenorm.engines.event.arrays import address_of, unset
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Plan
 from ratenorm.engines.event.room import Room
@@ -48,7 +48,7 @@ class Group:
         targets = analog_rates(net, x) if settings.fit else {}
         firing = [stage for stage in settings.plan.stages if stage.fires]
         ends = list(itertools.accumulate(2 * len(x) * stage.layout.size for stage in firing))
-        states = zeros(ends[-1] if ends else 0, np.float32)  # in one allocation: many take time
+        states = unset(ends[-1] if ends else 0, np.float32)  # in one allocation: many take time
         first, early = address_of(states), settings.first_spikes
         self.populations = [
             PopulationState(stage, len(x), states[begin:end], first + 4 * begin, targets.get(stage.name), early)

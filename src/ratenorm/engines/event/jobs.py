@@ -24,9 +24,9 @@ DONE = 1  # what a job returns: an exception in it cannot leave the thread, and 
 # A job is given the address of its board and the number of its part. It is compiled when it is first needed.
 # Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
 # (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
-# used), whether to fetch them, size of a part's scratch, whether fan-out is by word, steps together. Numbers of lists:
-# rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled ones also the distance of
-# digits, words of 16 bits in one, members of a window, digits.
+# used), whether to fetch them, size of a part's scratch, for what a fan-out stands, steps together, whether all begins
+# with zeros. Numbers of lists: rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled
+# ones also the distance of digits, words of 16 bits in one, members of a window, digits.
 
 
 @compiled
@@ -90,7 +90,7 @@ def _note(sizes: Sizes, block0: int, block1: int, n: Array, a: Array, part: int)
     rows = sizes.images * sizes.steps
     noted = array_of(a[5], int64)[2 * part * rows :]
     fan_out = array_of(a[4], int64)
-    tally(array_of(a[3], uint16), sizes, block0, block1, fan_out, n[17] != 0, noted[:rows], noted[rows : 2 * rows])
+    tally(array_of(a[3], uint16), sizes, block0, block1, fan_out, n[17], noted[:rows], noted[rows : 2 * rows])
 
 
 @compiled
@@ -98,7 +98,7 @@ def still(board: int, part: int) -> int:
     """Arrays: potential, counts, threshold, spikes, fan-out, noted, base."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    fire_still(sizes, first, last, _neurons(n, a), Base(array_of(a[6], float32), n[7], n[8], n[9]))
+    fire_still(sizes, first, last, _neurons(n, a), Base(array_of(a[6], float32), n[7], n[8], n[9]), n[19] != 0)
     _note(sizes, first, last, n, a, part)
     return DONE
 
@@ -110,7 +110,7 @@ def listed(board: int, part: int) -> int:
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
     base, extra = Base(array_of(a[6], float32), n[7], n[8], n[9]), array_of(a[7], float32)
-    fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a), n[18])
+    fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a), n[18], n[19] != 0)
     _note(sizes, first, last, n, a, part)
     return DONE
 

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from ratenorm.engines.event.arrays import Array, aligned
 
+BY_NEURON, BY_WORD, BY_PIXEL = 0, 1, 2  # for what a number stands
 LIMIT = 1 << 16  # pixels and channels that fit the two halves of a list entry
 
 
@@ -81,22 +82,29 @@ class Layout:
         return aligned(lanes.transpose(1, 2).numpy())
 
     def from_blocks(self, flat: Array, out: Tensor) -> None:
-        """The reverse of `to_blocks`, into a tensor [N, C, …]."""
+        """The reverse of `to_blocks`, into a tensor [N, C, …]; N may be several sizes."""
         value = torch.from_numpy(flat).view(-1, self.blocks, self.pixels, self.width).transpose(2, 3)
         if self.lanes == self.channels:
             out.view(value.shape).copy_(value)
         else:
-            out.view(len(out), self.channels, -1).copy_(value.reshape(-1, self.lanes, self.pixels)[:, : self.channels])
+            value = value.reshape(-1, self.lanes, self.pixels)
+            out.view(len(value), self.channels, -1).copy_(value[:, : self.channels])
 
     def from_lanes(self, flat: Array) -> Tensor:
         """The reverse of `to_lanes`."""
         value = torch.from_numpy(flat).view(-1, self.pixels, self.lanes)[:, :, : self.channels]
         return value.transpose(1, 2).reshape(-1, *self.shape)
 
-    def fan_out(self, paths: Tensor) -> tuple[Array, bool]:
-        """The fan-out as whole numbers, one a word where the channels of every word agree (True), else one a neuron."""
-        lanes = self.to_lanes(paths.double().unsqueeze(0), fill=-1.0)[0].view(-1, 16)
-        lead = lanes[:, :1]
-        if bool(((lanes == lead) | (lanes < 0)).all()):
-            return lead[:, 0].clamp_min(0).long().numpy().astype(np.int64), True
-        return lanes.clamp_min(0).flatten().long().numpy().astype(np.int64), False
+    def fan_out(self, paths: Tensor) -> tuple[Array, int]:
+        """The fan-out as whole numbers, one a pixel where all its channels agree, one a word where those of every word
+        do, else one a neuron; and which of these."""
+        lanes = self.to_lanes(paths.double().unsqueeze(0), fill=-1.0)[0]
+        for by, together in ((BY_PIXEL, self.lanes), (BY_WORD, 16)):
+            found = lanes.reshape(-1, together)
+            if bool(((found == found[:, :1]) | (found < 0)).all()):
+                return _whole(found[:, 0]), by
+        return _whole(lanes.flatten()), BY_NEURON
+
+
+def _whole(values: Tensor) -> Array:
+    return values.clamp_min(0).long().numpy().astype(np.int64)

@@ -21,7 +21,7 @@ from ratenorm.engines.event.affine import base
 from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.fire import Base
-from ratenorm.engines.event.layout import Layout
+from ratenorm.engines.event.layout import BY_NEURON, Layout
 from ratenorm.engines.event.routes import Route, routes, summands
 from ratenorm.engines.event.tables import Tables, make_tables
 from ratenorm.graph.net import Node, SpikingNet
@@ -51,7 +51,7 @@ class Stage:
     computed: tuple[str, ...]  # summands left to torch
     base: Tensor | None  # [1, …]; None where it depends on the images
     fan_out: Array  # empty for the output
-    fan_out_by_word: bool
+    fan_out_by: int  # see layout
 
     @property
     def name(self) -> str:
@@ -212,9 +212,9 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     listed = [(name, route) for name, route in listed if route is not skip]
     if listed and (layout.pixels == 1 or all(route.diagonal for _, route in listed)):
         layout = layout.widened()
-    fan_out, by_word = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
+    fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), BY_NEURON)
     constant = None if _reads(net, current, static) else base(net, current, {})
-    return Stage(node, layout, tuple(listed), skip, tuple(computed), constant, fan_out, by_word)
+    return Stage(node, layout, tuple(listed), skip, tuple(computed), constant, fan_out, by)
 
 
 def _reads(net: SpikingNet, name: str, static: frozenset[str]) -> bool:

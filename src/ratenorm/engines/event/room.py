@@ -28,7 +28,7 @@ _FIRST_SIZE = 1 << 18
 _POOLED = {4: jobs.pooled_list_64, 2: jobs.pooled_list_32, 1: jobs.pooled_list_16}  # by words of 16 bits in one
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Spikes:
     """What a population did in a chunk."""
 
@@ -38,6 +38,7 @@ class Spikes:
     where_words: Where
     where_noted: Where
     where_by_row: Where  # of the spikes only
+    total: int = 0  # spikes
 
     @classmethod
     def of(cls, words: int, parts: int, rows: int) -> Spikes:
@@ -99,8 +100,7 @@ class Room:
         layout, spikes = source.layout, source.spiked
         rows = spikes.by_row.shape[1]
         count, (mark, apart) = len(tables.lists), tables.lists[k]
-        found = int(spikes.by_row[0].sum())
-        size = found + 16 * rows  # a list has no more entries than its row has spikes
+        size = spikes.total + 16 * rows  # a list has no more entries than its row has spikes
         self._reserve(self.used + size)
         numbers = [rows, layout.pixels, layout.words, k, count, mark, self.mark_stride, self.used]
         places = [*self._where_entries, *spikes.where_by_row, *self._where_marks]
@@ -108,7 +108,7 @@ class Room:
         self.used += size
         if route.windows is None:
             crew.run(jobs.plain_list, rows, numbers, arrays)
-            return found
+            return spikes.total
         per = next(n for n in _POOLED if layout.words % n == 0)
         numbers[2] //= per
         pooled = [apart, per, route.windows.shape[1], route.digits]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
-from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.crew import Crew, hired
 from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
@@ -121,7 +120,8 @@ class EventSimulation:
 
     def result(self) -> SimResult:
         """What happened so far."""
-        layers = tuple(self._activity(k) for k in range(len(self.net.populations)))
+        noted = self._noted()
+        layers = tuple(self._activity(k, *noted[k]) for k in range(len(self.net.populations)))
         relays = tuple(
             (name, torch.stack([group.relays[name].synaptic_ops() for group in self.groups]).sum(0))
             for name in self.groups[0].relays
@@ -129,11 +129,18 @@ class EventSimulation:
         logits = torch.cat([torch.cat(group.logits) for group in self.groups], 1)
         return SimResult(logits, layers, relays, "auto" if self.choose else "event")
 
-    def _activity(self, k: int) -> LayerActivity:
+    def _noted(self) -> list[tuple[Tensor, Tensor]]:
+        """Spikes and synaptic operations of each population, step by step: whole numbers, as the float64 of results."""
+        if not self.net.populations:
+            return []
+        by_group = [np.concatenate([p.noted() for p in group.populations]) for group in self.groups]
+        rows = torch.from_numpy(sum(by_group[1:], by_group[0]).astype(np.float64)).unbind()
+        return list(zip(rows[::2], rows[1::2], strict=True))
+
+    def _activity(self, k: int, spikes: Tensor, synaptic_ops: Tensor) -> LayerActivity:
         node = self.net.populations[k]
         parts = [group.populations[k] for group in self.groups]
         first = [p.first_spikes() for p in parts]
-        spikes, synaptic_ops = _summed([p.noted() for p in parts])
         return LayerActivity(
             name=node.name,
             neurons=self.net.neurons[node.name],
@@ -143,12 +150,6 @@ class EventSimulation:
             first_spike=None if first[0] is None else torch.cat([f for f in first if f is not None]),
             neuron_by_neuron=partial(_in_order, [part.states() for part in parts]),
         )
-
-
-def _summed(parts: list[Array]) -> tuple[Tensor, Tensor]:
-    """Two rows of whole numbers of several groups, exactly, as the float64 of results."""
-    both = sum(parts[1:], parts[0]).astype(np.float64)
-    return torch.from_numpy(both[0]), torch.from_numpy(both[1])
 
 
 def _in_order(parts: Sequence[States]) -> tuple[Tensor, Tensor]:

@@ -39,11 +39,13 @@ class PopulationState:
     def __init__(
         self, stage: Stage, images: int, states: Array, address: int, target: Tensor | None, first_spikes: bool
     ) -> None:
-        """`states`, at that address, are two zeros for each neuron and image."""
+        """`states`, at that address, are two numbers for each neuron and image; what they are does not matter."""
         self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
         size = images * self.layout.size
         self._potential, self._counts = states[:size], states[size:]
+        self._fresh = True  # nothing is in them yet: the first chunk begins with zeros of its own, which are at hand
         if stage.start is not None:
+            self._clear()
             self._potential.reshape(images, -1)[:] = stage.start
         self._given_away = False  # to a result, which must not change any more
         self._where = [address, size, address + self._potential.nbytes, size, *stage.where_thresholds]
@@ -54,6 +56,12 @@ class PopulationState:
         self._fit_counts = None if target is None else zeros(size, np.int32)
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
         self._first = np.zeros(size, np.int32) if first_spikes else None
+
+    def _clear(self) -> None:
+        """Where nothing has happened, counts and potentials are zero."""
+        if self._fresh:
+            self._potential[:] = self._counts[:] = 0.0
+            self._fresh = False
 
     def _locate(self) -> None:
         self._where = where(self._potential, self._counts) + self.stage.where_thresholds
@@ -67,13 +75,15 @@ class PopulationState:
         rows, parts = self.images * steps, min(work.parts, crew.size)
         self.spiked = room.spikes(self.name, rows * layout.pixels * layout.words, parts, rows)
         arrays = [*self._where, *self.spiked.where_words, *self.stage.where_fan_out, *self.spiked.where_noted]
-        work.fire(room, crew, arrays, extra, steps)
-        np.add.reduce(self.spiked.noted, 0, out=self.spiked.by_row)
+        work.fire(room, crew, arrays, extra, steps, self._fresh)
+        self._fresh = False
+        self.spiked.total = measure.gather(self.spiked.noted, self.spiked.by_row)
         self._note(steps, first_step)
 
     def _note(self, steps: int, first_step: int) -> None:
         neurons, words = self.layout.size, self.spiked.words
-        by_step = self.spiked.by_row.reshape(2, -1, steps).sum(1)
+        by_row = self.spiked.by_row
+        by_step = by_row.copy() if self.images == 1 else by_row.reshape(2, -1, steps).sum(1)
         self._noted.append(by_step)
         if self._goal is not None and self._fit_counts is not None:
             sums = np.zeros((steps, 2))
@@ -93,6 +103,7 @@ class PopulationState:
 
     def states(self) -> States:
         """What every neuron has come to, as it lies here; whoever has it may keep it."""
+        self._clear()
         self._given_away = True
         return States(self.layout, self.images, self._counts, self._potential)
 

@@ -48,18 +48,18 @@ class StageWork:
         self.together = 1  # steps
         self.skip: Where = _NO_SPIKES
 
-    def fire(self, room: Room, crew: Crew, neurons: Where, extra: Array, steps: int) -> None:
-        """Run the neurons over a chunk."""
+    def fire(self, room: Room, crew: Crew, neurons: Where, extra: Array, steps: int, fresh: bool) -> None:
+        """Run the neurons over a chunk; `fresh` ones begin with zeros."""
         job = jobs.listed if self.stage.driven else jobs.still
         arrays = self._arrays(room, extra) if self.stage.driven else self._where_base
-        crew.run(job, self.parts, self._numbers(room, steps), neurons + arrays)
+        crew.run(job, self.parts, [*self._numbers(room, steps), int(fresh)], neurons + arrays)
 
     def _numbers(self, room: Room, steps: int) -> list[int]:
         t, base = self.stage.tables, self.base
         fetch = room.used > FETCH * (t.block_size + t.short_used)
         sizes = [self.images, steps, *self.stage.numbers, base.image, base.block, base.pixel]
         lists = [room.mark_stride, *t.numbers, int(fetch), t.total]
-        return [*sizes, *lists, int(self.stage.fan_out_by_word), self.together]
+        return [*sizes, *lists, self.stage.fan_out_by, self.together]
 
     def _arrays(self, room: Room, extra: Array) -> Where:
         """Base, extra, scratch and feed, in the order of jobs.py."""
@@ -125,13 +125,13 @@ class StageWork:
         """The currents themselves, [images * steps, …]: for the output."""
         layout = self.stage.layout
         by_step = (self.images, steps, *layout.shape)
-        value = self.value.unsqueeze(1).expand(by_step)
+        value = self.value.unsqueeze(1)
         if self.listed and self.stage.listed:
             out = zeros(self.images * steps * layout.size, np.float32)
             crew.run(jobs.currents, self.parts, self._numbers(room, steps), 6 * _NOWHERE + self._arrays(room, out))
-            found = torch.empty(self.images * steps, *layout.shape)
+            found = torch.empty(by_step)
             layout.from_blocks(out, found)
-            value = value + found.view(by_step)
+            value = found.add_(value)
         if len(extra):
             value = value + layout.from_lanes(extra).view(by_step)
-        return value.reshape(self.images * steps, *layout.shape)
+        return value.expand(by_step).reshape(-1, *layout.shape)
