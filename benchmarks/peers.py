@@ -1,7 +1,7 @@
 """The same spiking network on ratenorm, SpikingJelly, sinabs and snnTorch: equal spikes shown, times as ratios.
 
     python benchmarks/peers.py [--model vgg16] [--networks trained.safetensors …] [--steps 32] [--batches 1 16]
-                               [--repeats 3] [--out results/bench/peers.json]
+                               [--repeats 6] [--out results/bench/peers.json]
 
 Needs an environment of its own, see benchmarks/README.md. Every library gets the network that `convert` made, with
 its weights, thresholds and channels-last images; only the neurons are the library's, set to soft reset, as many threads
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--networks", type=Path, nargs="*", default=[], help="trained networks, their data at hand")
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--out", type=Path, default=Path("results/bench/peers.json"))
     args = parser.parse_args()
     networks = []

@@ -36,6 +36,11 @@ class Settings:
     parts: int  # threads that may work on one group
 
 
+def joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """One behind the other; not copied where there is one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
+
+
 class Group:
     """The state of some images, and how it moves on."""
 
@@ -86,7 +91,7 @@ class Group:
 
     def advance(self, steps: int, chunk: int, room: Room, crew: Crew) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""
-        return torch.cat([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
+        return joined([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
 
     def _chunk(self, steps: int, room: Room, crew: Crew) -> Tensor:
         values = ChunkValues(self.settings.net, self.still, steps, self._source)
