@@ -1,8 +1,8 @@
 """What is simulated of a reproduced network: ours; every method the paper compares with, on the ReLU network; those of
 Table 2 on our weights as well.
 
-The runs that the headline and the paper's tables rest on come first. They go on to the last step, and so does our
-second Table 2; the others stop at T = 256. Two methods that end in the same spiking network, weight for weight, are
+The runs that the headline and the paper's tables rest on come first. Those of the tables go on to the last step, and so
+does our second Table 2; the others stop at T = 256. Two methods that end in the same spiking network, weight for weight, are
 simulated once.
 """
 
@@ -60,7 +60,7 @@ def jobs(steps: int) -> list[Job]:
     slow, *first = [Job(name, "relu", methods[name], 0.0, steps) for name in IN_TABLE_2]  # slow: Max Norm
     second = [Job(f"{name}{OUR_WEIGHTS}", "rnl", methods[name], 0.0, steps) for name in IN_TABLE_2]
     others = [Job(name, "relu", method, 0.0, side) for name, method in methods.items() if name not in IN_TABLE_2]
-    return [ours, slow, before, *first, *others, *half, *second]
+    return [ours, slow, before, half[0], *first, *others, half[1], *second]
 
 
 def simulate_all(
