@@ -206,8 +206,8 @@ def headline(groups: Sequence[Group]) -> list[str]:
         "## Headline: steps and energy (spikes) to the target, RNL + RIL against Max Norm",
         "",
         "Counted to the step from which on the accuracy stays at the target. `>` and `<`: Max Norm was not there at",
-        "the last step simulated, so the figure is a bound. Both start from 0 as in the paper; where ours starts from θ/2",
-        "(Bu et al. 2022: beyond the paper), Max Norm still starts from 0.",
+        "the last step simulated, so the figure is a bound. Both start from 0 as in the paper; where ours starts from",
+        "θ/2 (Bu et al. 2022: beyond the paper), Max Norm still starts from 0.",
         "",
         *_head("network", "data", "seeds", "target", "ours", "steps", "Max Norm", "speed-up", "energy ratio", "scale"),
         f"| *paper: vgg16* | *cifar10* | - | *90 %* | *RNL + RIL* | *{HEADLINE['steps']:.0f}* | "

@@ -1,9 +1,9 @@
 """What is simulated of a reproduced network: ours; every method the paper compares with, on the ReLU network; those of
 Table 2 on our weights as well.
 
-The runs that the headline and the paper's tables rest on come first. Those of the tables go on to the last step, and so
-does our second Table 2; the others stop at T = 256. Two methods that end in the same spiking network, weight for weight, are
-simulated once.
+The runs that the headline and the paper's tables rest on come first. Those of the tables go on to the last step, and
+so does our second Table 2; the others stop at T = 256. Two methods that end in the same spiking network, weight for
+weight, are simulated once.
 """
 
 from __future__ import annotations
