@@ -152,7 +152,7 @@ class DenseSimulation:
         running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
         self.total = running[-1]
         logits = running / elapsed.view(-1, 1, 1)
-        self.logits.append(logits)
+        self.logits.append(logits.clone())  # what is returned is the caller's to change
         self.step += steps
         return logits
 

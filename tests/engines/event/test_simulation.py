@@ -159,3 +159,32 @@ def test_a_result_stays_what_it_was_when_the_simulation_goes_on(engine: EngineNa
         assert torch.equal(early.counts, then.counts)
         assert torch.equal(early.potential, then.potential)
         assert float(late.counts.sum()) >= float(early.counts.sum())
+
+
+@pytest.mark.parametrize("engine", ["dense", "event"])
+def test_what_was_given_out_is_the_caller_s_to_change(engine: EngineName) -> None:
+    net = random_net(5)
+    x = random_images(net, 1, 5)
+    going, expected = start(net, x, engine), simulate(net, x, 9, engine=engine)
+    going.advance(4).zero_()
+    going.result().logits.zero_()
+    for layer in going.result().layers:
+        layer.counts.zero_()
+        layer.potential.zero_()
+        layer.spikes.zero_()
+    going.advance(5)
+    result = going.result()
+    assert torch.equal(result.logits, expected.logits)
+    for ours, theirs in zip(result.layers, expected.layers, strict=True):
+        assert torch.equal(ours.counts, theirs.counts)
+        assert torch.equal(ours.spikes, theirs.spikes)
+
+
+def test_before_its_first_step_a_simulation_has_no_spikes_and_its_start_potentials() -> None:
+    net = random_net(5)
+    going = EventSimulation(net, random_images(net, 2, 5))
+    for layer in (going.groups[0].populations[0].states(), going.groups[0].populations[-1].states()):
+        assert not layer.counts.any()
+    going.keep([1])
+    going.advance(3)
+    assert torch.equal(going.result().logits, simulate(net, random_images(net, 2, 5)[1:], 3, engine="event").logits)

@@ -81,7 +81,7 @@ class EventSimulation:
             finally:
                 self.rooms.put(room)
 
-        return joined(self._each(moved_on, self.groups, helpers=self.threads - 1), 1)
+        return torch.cat(self._each(moved_on, self.groups, helpers=self.threads - 1), 1)
 
     def _each(self, function: Callable[[In, Crew], Out], items: Sequence[In], helpers: int) -> list[Out]:
         """Call a function with each item, in threads of their own where there are several, which share the helpers."""
@@ -126,7 +126,7 @@ class EventSimulation:
             (name, torch.stack([group.relays[name].synaptic_ops() for group in self.groups]).sum(0))
             for name in self.groups[0].relays
         )
-        logits = joined([joined(group.logits) for group in self.groups], 1)
+        logits = torch.cat([joined(group.logits) for group in self.groups], 1)
         return SimResult(logits, layers, relays, "auto" if self.choose else "event")
 
     def _noted(self) -> list[tuple[Tensor, Tensor]]:
