@@ -31,8 +31,8 @@ def test_a_change_in_any_file_of_the_engine_makes_kept_code_stale(engine: Path) 
 
 
 def test_every_compiled_function_carries_the_stamp() -> None:
-    from ratenorm.engines.event.jobs import take_part
     from ratenorm.engines.event.scatter import scatter
+    from ratenorm.engines.event.turns import follow
 
-    for function in (take_part, scatter):
+    for function in (follow, scatter):
         assert function._cache._cache_file._source_stamp == compiled._stamp()

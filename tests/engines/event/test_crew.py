@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,13 +14,20 @@ import torch
 from random_graphs import random_images, random_net
 
 from ratenorm.engines.event.arrays import bit_positions, zeros
-from ratenorm.engines.event.board import where
-from ratenorm.engines.event.compiled import compiled
+from ratenorm.engines.event.board import FIRST_NUMBER, new_boards, read, stop, where, write
+from ratenorm.engines.event.compiled import Job, code_of, compiled
 from ratenorm.engines.event.crew import Crew, hired
-from ratenorm.engines.event.jobs import plain_list
+from ratenorm.engines.event.jobs import DONE, plain_list
 from ratenorm.engines.event.simulation import EventSimulation
 
 ROWS, WORDS = 37, 5
+
+
+def done(crew: Crew, job: Job, parts: int, numbers: Sequence[int] = (), arrays: Sequence[np.ndarray] = ()) -> None:
+    """One job, by as many of the crew as there are parts."""
+    boards = new_boards(1)
+    write(boards[0], code_of(job), min(parts, crew.size), numbers, where(*arrays))
+    assert crew.follow(boards) == (1, 0)
 
 
 def listed(crew: Crew, seed: int, parts: int) -> bool:
@@ -29,7 +37,7 @@ def listed(crew: Crew, seed: int, parts: int) -> bool:
     entries, by_row = zeros(bits.size + 16 * ROWS, np.uint32), bits.sum(1).astype(np.int64)
     ranges, marks = np.zeros((ROWS, 2), np.uint64), np.zeros(ROWS, np.uint32)
     numbers = (ROWS, 1, WORDS, 0, 1, 0, 1, 0)  # one pixel, one section
-    crew.run(plain_list, parts, numbers, where(words, entries, by_row, ranges, marks, bit_positions()))
+    done(crew, plain_list, parts, numbers, [words, entries, by_row, ranges, marks, bit_positions()])
     found = [entries[int(begin) : int(end)].tolist() for begin, end in ranges]
     return found == [np.flatnonzero(row).tolist() for row in bits]
 
@@ -53,7 +61,7 @@ def test_helpers_come_back_from_a_rest_and_from_boredom() -> None:
 def test_no_thread_is_left_behind_even_by_an_error() -> None:
     before = threading.active_count()
     with pytest.raises(ValueError, match="no number"), Crew(2) as crew:
-        crew.run(plain_list, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
+        done(crew, plain_list, 3, (ROWS, "no number"))  # type: ignore[arg-type]
     assert threading.active_count() == before
 
 
@@ -68,7 +76,7 @@ def test_a_crew_rests_and_is_hired_again_unless_something_went_wrong() -> None:
         assert listed(another, 3, parts=3)
     assert threading.active_count() == before + 2
     with pytest.raises(ValueError, match="no number"), hired(2) as lost:
-        lost.run(plain_list, 3, (ROWS, "no number"), [])  # type: ignore[arg-type]
+        done(lost, plain_list, 3, (ROWS, "no number"))  # type: ignore[arg-type]
     assert threading.active_count() == before
 
 
@@ -100,8 +108,29 @@ def _bad(board: int, part: int) -> int:
 def test_a_job_that_fails_is_said_and_the_next_one_runs(parts: int) -> None:
     with Crew(1) as crew:
         with pytest.raises(RuntimeError, match="_bad failed in compiled code"):
-            crew.run(_bad, parts, (), ())
+            done(crew, _bad, parts)
         assert listed(crew, 5, parts)
+
+
+@compiled
+def _stops(board: int, part: int) -> int:
+    n = read(board)[1]
+    n[0] += 1
+    if n[0] == 2:
+        stop(board, 7)
+    return DONE
+
+
+@pytest.mark.parametrize("helpers", [0, 1])
+def test_a_job_that_stops_says_why_and_where_it_goes_on(helpers: int) -> None:
+    boards = new_boards(3)
+    for number, board in enumerate(boards):
+        write(board, code_of(_stops), 1, (number,), ())
+    with Crew(helpers) as crew:
+        assert crew.follow(boards) == (1, 7)
+        assert boards[:, FIRST_NUMBER].tolist() == [1, 2, 2], "the third has not begun"
+        assert crew.follow(boards, 2) == (3, 0)
+        assert boards[:, FIRST_NUMBER].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -81,7 +81,8 @@ def test_windows_that_overlap_share_their_sums(width: int, padding: int) -> None
     event = EventSimulation(net, x, choose=False, **options)
     event.advance(9)
     section = event.groups[0].settings.plan.stages[1].tables.sections[0]
-    assert event.rooms.get_nowait().modes[0] == 2, "so many spikes that windows share their sums"
+    [script] = event.rooms.get_nowait().scripts.values()
+    assert script.modes[0] == 2, "so many spikes that windows share their sums"
     assert section[12] == max(0, width - 4 + 2 * padding if padding < 2 else width)
     assert_same(simulate(net, x, 9, engine="dense", **options), event.result())
 

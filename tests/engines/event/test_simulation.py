@@ -93,9 +93,9 @@ def test_steps_may_be_taken_in_any_portions() -> None:
 
 
 def test_lists_grow_where_every_neuron_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ratenorm.engines.event import room
+    from ratenorm.engines.event import script
 
-    monkeypatch.setattr(room, "_FIRST_SIZE", 1)
+    monkeypatch.setattr(script, "_FIRST_SIZE", 1)
     net, x = real_net()
     assert torch.equal(
         simulate(net, x * 100, 5, engine="event").logits, simulate(net, x * 100, 5, engine="event").logits

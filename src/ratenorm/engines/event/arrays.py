@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+NOTHING: Array = np.zeros(0, np.float32)
 
 _LINE = 64  # bytes
 

@@ -1,8 +1,8 @@
 """A board on which a job is written down as plain numbers, so that compiled code can read it without Python.
 
-[address of the job's machine code, parts, numbers …, address and length of each array …]. Beside it flags: the turn,
-and for each helper the last turn it has done. Whoever reads a flag that another thread has written sees all that was
-written before it.
+[address of the job's machine code, parts, numbers …, address and length of each array …, why it stopped]. The boards of
+a chunk lie one behind the other. Beside them flags: the turn, and for each helper the last turn it has done. Whoever
+reads a flag that another thread has written sees all that was written before it.
 """
 # An intrinsic's arguments are numba types, and its code is not Python's:
 # mypy: disable-error-code="call-arg, return-value, no-untyped-def, no-any-return, attr-defined"
@@ -22,15 +22,17 @@ from ratenorm.engines.event.compiled import compiled
 
 Where = list[int]  # address and length of some arrays
 
-FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 28
-FAILED = FIRST_ARRAY + 2 * ARRAYS  # set where a part of a job could not be done
-SIZE = FAILED + 1
+FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 21, 26
+STOPPED = FIRST_ARRAY + 2 * ARRAYS  # 0 where nothing did
+SIZE = STOPPED + 1
+BYTES = 8 * SIZE
+FAILED = 1  # a part of the job could not be done; other reasons are the jobs' own
 LINE = 8  # numbers of a cache line: threads that write to one line would slow each other down
 
 
-def new_board() -> Array:
-    """An empty board."""
-    return zeros(SIZE, np.int64)
+def new_boards(count: int) -> Array:
+    """[board, number], empty."""
+    return zeros(count * SIZE, np.int64).reshape(count, SIZE)
 
 
 def new_flags(helpers: int) -> Array:
@@ -99,13 +101,19 @@ def heading(address: int) -> tuple[int, int]:
 def read(address: int) -> tuple[int, Array, Array]:
     """Parts, numbers and places of arrays of the board at an address."""
     board = carray(_pointer(address, np.int64), (SIZE,))
-    return board[1], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:FAILED].reshape((ARRAYS, 2))
+    return board[1], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:STOPPED].reshape((ARRAYS, 2))
 
 
 @compiled
-def fail(address: int) -> None:
-    """Note on the board at an address that its job is not done."""
-    carray(_pointer(address, np.int64), (SIZE,))[FAILED] = 1
+def stop(address: int, why: int) -> None:
+    """The job on the board at an address cannot go on, or what follows it cannot."""
+    carray(_pointer(address, np.int64), (SIZE,))[STOPPED] = why
+
+
+@compiled
+def stopped(address: int) -> int:
+    """Why the job on the board at an address stopped."""
+    return carray(_pointer(address, np.int64), (SIZE,))[STOPPED]
 
 
 @intrinsic

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+Job = Callable[[int, int], int]  # of jobs.py
 
 not_kept: list[str] = []  # functions whose machine code has no place on disk: each process compiles them anew
+_names: dict[int, str] = {}  # by where the machine code begins
 
 
 def compiled(function: F) -> F:
@@ -31,7 +33,7 @@ def compiled(function: F) -> F:
 
 
 @functools.cache
-def code_of(job: Callable[[int, int], int]) -> int:
+def code_of(job: Job) -> int:
     """Where the machine code of a compiled function of two whole numbers begins, for callers that are compiled too:
     what is called by its address is not translated again into each of them."""
     signature = (numba.int64, numba.int64)
@@ -39,7 +41,13 @@ def code_of(job: Callable[[int, int], int]) -> int:
     made = job.overloads[signature]  # type: ignore[attr-defined]
     address = int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))
     assert address, f"numba has no code for {job.__name__}"
+    _names[address] = job.__name__
     return address
+
+
+def name_of(code: int) -> str:
+    """The function whose machine code begins there."""
+    return _names[code]
 
 
 @functools.cache

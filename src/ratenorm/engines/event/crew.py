@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 from ratenorm.engines.event import board as boards
-from ratenorm.engines.event import jobs
-from ratenorm.engines.event.compiled import code_of
-
-Job = Callable[[int, int], int]  # of jobs.py
+from ratenorm.engines.event import turns
+from ratenorm.engines.event.arrays import Array, address_of
+from ratenorm.engines.event.compiled import name_of
 
 PATIENCE = 1 << 20  # looks at a flag, about a millisecond, before a thread gives way to others
 
@@ -45,10 +44,7 @@ class Crew:
 
     def __init__(self, helpers: int = 0) -> None:
         self.size = 1 + helpers
-        self._board = boards.new_board()
-        self._address = boards.where(self._board)[0]
         self._flags = boards.new_flags(helpers)
-        self._turn = 0
         self._awake = threading.Event()
         self._over = False
         self._threads = [threading.Thread(target=self._help, args=(part,), daemon=True) for part in range(1, self.size)]
@@ -66,37 +62,36 @@ class Crew:
                 self._awake.set()  # again and again: another one may lie down in between
                 thread.join(0.01)
 
-    def run(self, job: Job, parts: int, numbers: Sequence[int], arrays: Sequence[int]) -> None:
-        """Do a job together; back when all parts are done."""
-        parts = min(parts, self.size)
-        boards.write(self._board, code_of(job), parts, numbers, arrays)
-        if parts == 1:
-            jobs.take_part(self._address, self._flags, 0, 0, PATIENCE)
-            self._check(job)
-            return
-        self._turn += 1
-        if not self._awake.is_set():
-            self._awake.set()
-        done = jobs.take_part(self._address, self._flags, 0, self._turn, PATIENCE)
-        while not done:
+    def follow(self, script: Array, first: int = 0) -> tuple[int, int]:
+        """Do the jobs on some boards together, from the first on.
+
+        Returns the board that stopped and why, a reason of jobs.py; the number of boards and 0 where all are done.
+        """
+        address, last = address_of(script), len(script)
+        self._awake.set()
+        at, waiting = turns.follow(address, first, last, self._flags, PATIENCE)
+        while waiting:
             self._awake.set()  # in case a helper lay down just when the job was announced
             time.sleep(0)
-            done = jobs.finished(self._flags, self._turn, PATIENCE)
-        self._check(job)
-
-    def _check(self, job: Job) -> None:
-        if self._board[boards.FAILED]:
-            self._board[boards.FAILED] = 0
-            raise RuntimeError(f"The event engine: {job.__name__} failed in compiled code; its message is above.")
+            waiting = not turns.finished(self._flags, PATIENCE)
+            if not waiting and not script[at, boards.STOPPED]:
+                at, waiting = turns.follow(address, at + 1, last, self._flags, PATIENCE)
+        if at == last:
+            return last, 0
+        why, script[at, boards.STOPPED] = int(script[at, boards.STOPPED]), 0
+        if why == boards.FAILED:
+            name = name_of(int(script[at, 0]))
+            raise RuntimeError(f"The event engine: {name} failed in compiled code; its message is above.")
+        return at, why
 
     def rest(self) -> None:
         """Leave the processor to others until the next job."""
         if self._threads:
             self._awake.clear()
-            self._flags[0] = jobs.REST
+            self._flags[int(turns.TURN)] = turns.REST
 
     def _help(self, part: int) -> None:
         while not self._over:
             self._awake.wait()
-            if jobs.take_part(self._address, self._flags, part, 0, PATIENCE):
+            if turns.help_out(self._flags, part, PATIENCE):
                 self._awake.clear()  # nothing to do for long: sleep until the next job

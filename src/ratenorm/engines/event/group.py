@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,13 +14,14 @@ from torch import Tensor
 
 from ratenorm.core.coding import Coding
 from ratenorm.engines.dense import analog_rates, chunks, encode
+from ratenorm.engines.event import jobs
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
-from ratenorm.engines.event.arrays import address_of, unset
+from ratenorm.engines.event.arrays import NOTHING, Array, address_of, unset
 from ratenorm.engines.event.crew import Crew
-from ratenorm.engines.event.plan import Plan
-from ratenorm.engines.event.room import Room
+from ratenorm.engines.event.plan import Plan, Stage
+from ratenorm.engines.event.script import Room, Script, Sizes
 from ratenorm.engines.event.state import PopulationState, RelayState
-from ratenorm.engines.event.work import StageWork
+from ratenorm.engines.event.threads import torch_threads
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire, Input, MaxPool
 
@@ -36,11 +39,6 @@ class Settings:
     parts: int  # threads that may work on one group
 
 
-def joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """One behind the other; not copied where there is one."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
-
-
 class Group:
     """The state of some images, and how it moves on."""
 
@@ -50,6 +48,9 @@ class Group:
         self.step = 0
         self.total: Tensor | None = None
         self.logits: list[Tensor] = []
+        self.noted: list[Array] = []  # [population, (spikes, synaptic operations), step] of every chunk
+        self.rows = 0  # run so far
+        self.dense_rows = [0] * len(settings.plan.stages)  # how many of them by convolution
         targets = analog_rates(net, x) if settings.fit else {}
         firing = [stage for stage in settings.plan.stages if stage.fires]
         ends = list(itertools.accumulate(2 * len(x) * stage.layout.size for stage in firing))
@@ -65,17 +66,12 @@ class Group:
 
     def _take(self, x: Tensor, numbers: list[int], still: dict[str, Tensor]) -> None:
         """Set up for these images: what does not change from step to step."""
-        settings = self.settings
         self.x, self.numbers, self.still = x, numbers, still
-        self.works = [
-            StageWork(
-                stage,
-                len(x),
-                settings.parts,
-                None if stage.base is not None else base(settings.net, stage.current, self.still),
-            )
-            for stage in settings.plan.stages
-        ]
+        self._bases: dict[int, Array] = {}  # by population, where its constant current depends on the images
+        for k, stage in enumerate(self.settings.plan.stages):
+            if stage.base is None and stage.fires:
+                value = base(self.settings.net, stage.current, still)
+                self._bases[k] = stage.in_lanes(value.expand(len(x), *stage.layout.shape))
 
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only. What the others did stays counted; fit and first spikes cannot go on."""
@@ -91,22 +87,65 @@ class Group:
 
     def advance(self, steps: int, chunk: int, room: Room, crew: Crew) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""
-        return joined([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
+        return torch.cat([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
 
     def _chunk(self, steps: int, room: Room, crew: Crew) -> Tensor:
-        values = ChunkValues(self.settings.net, self.still, steps, self._source)
-        out: Tensor | None = None
-        for work in self.works:
-            extra = work.prepare(room, crew, self.by_name, values, steps, self.settings.choose)
-            if work.stage.fires:
-                self.by_name[work.stage.name].fire(work, room, extra, steps, self.step, crew)
+        settings, images = self.settings, len(self.x)
+        stages = settings.plan.stages
+        script = room.script(stages, Sizes(images, steps, min(settings.parts, crew.size), settings.choose))
+        script.begin([population.begin() for population in self.populations], self._bases)
+        values = ChunkValues(settings.net, self.still, steps, partial(self._source, script))
+        extra: dict[int, Array] = {}
+        at, why = crew.follow(script.boards)
+        while why:
+            if why == jobs.GROW:
+                script.grow(at)
             else:
-                out = work.currents(room, crew, extra, steps)
+                k = script.asking[at]
+                names = stages[k].summands if why == jobs.DENSE else stages[k].computed
+                self.dense_rows[k] += images * steps if why == jobs.DENSE else 0
+                extra[k] = self._computed(stages[k], names, values, crew)
+                script.put_extra(at, extra[k])
+                at += 1
+            at, why = crew.follow(script.boards, at)
+        self.rows += images * steps
+        self._note(script, steps)
         for name in self.relays:
             values.full(name)  # a relay that nothing reads still counts
-        if out is None:
-            out = values.full(self.settings.net.output)
-        return self._answer(out.reshape(len(self.x), steps, -1).transpose(0, 1), steps)
+        last = len(stages) - 1
+        if not stages or stages[last].fires:
+            out = values.full(settings.net.output)
+        else:
+            if not stages[last].listed:
+                extra[last] = self._computed(stages[last], stages[last].computed, values, crew)
+            out = self._currents(stages[last], script.out, extra.get(last, NOTHING), steps)
+        return self._answer(out.reshape(images, steps, -1).transpose(0, 1), steps)
+
+    def _computed(self, stage: Stage, names: Sequence[str], values: ChunkValues, crew: Crew) -> Array:
+        """The currents of some summands, which torch computes, [row, pixel, lane]."""
+        crew.rest()
+        with torch_threads(crew.size):
+            parts = [part for part in map(values.linear, names) if part is not None]
+            return stage.in_lanes(functools.reduce(torch.add, parts)) if parts else NOTHING
+
+    def _currents(self, stage: Stage, listed: Array, extra: Array, steps: int) -> Tensor:
+        """Those of an output, [images, steps, …]."""
+        by_step = (len(self.x), steps, *stage.layout.shape)
+        value = base(self.settings.net, stage.current, self.still) if stage.base is None else stage.base
+        value = value.unsqueeze(1)
+        if stage.listed:
+            found = torch.empty(by_step)
+            stage.layout.from_blocks(listed, found)
+            value = found.add_(value)
+        if len(extra):
+            value = value + stage.layout.from_lanes(extra).view(by_step)
+        return value.expand(by_step)
+
+    def _note(self, script: Script, steps: int) -> None:
+        noted = script.noted.reshape(len(self.populations), 2, len(self.x), steps).sum(2)
+        self.noted.append(noted)
+        for population, by_step in zip(self.populations, noted, strict=True):
+            population.note(script.words[population.name], by_step[0], steps, self.step)
 
     def _answer(self, out: Tensor, steps: int) -> Tensor:
         running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
@@ -117,10 +156,10 @@ class Group:
         self.step += steps
         return logits
 
-    def _source(self, node: Node, values: ChunkValues, steps: int) -> Tensor:
+    def _source(self, script: Script, node: Node, values: ChunkValues, steps: int) -> Tensor:
         """A node that torch reads but does not compute: spikes, a relay, or the coded input."""
         if isinstance(node.op, Fire):
-            return self.by_name[node.name].as_floats(steps)
+            return self.by_name[node.name].as_floats(script.words[node.name], steps)
         if isinstance(node.op, MaxPool):
             return self.relays[node.name].run(values.full(node.inputs[0]), len(self.x), steps)
         assert isinstance(node.op, Input)

@@ -1,32 +1,92 @@
-"""The jobs that threads share: read from the board, cut into parts, done.
+"""The jobs of a chunk: read from a board, cut into parts, done.
 
-A helper that had to ask Python for its arguments would wait for the interpreter's lock, and one that sleeps takes as
-long to wake as a small layer takes to run. So a helper runs one compiled function all along: it waits, awake, until the
-turn changes, does its part of the job on the board, and says so.
+A job is given the address of its board and the number of its part. It is compiled when it is first needed. Most are
+shared by threads; `ready` and `decide` are done by one, between the others, and write on the boards that follow.
 """
 # mypy: disable-error-code="call-arg, return-value, assignment, arg-type, var-annotated"
 
 from __future__ import annotations
 
-from numpy import float32, int16, int32, int64, uint8, uint16, uint32, uint64, uintp
+from numpy import float32, int16, int32, int64, uint8, uint16, uint32, uint64
 
 from ratenorm.engines.event.arrays import Array
-from ratenorm.engines.event.board import LINE, acquire, array_of, call, fail, heading, read, release
+from ratenorm.engines.event.board import BYTES, array_of, read, stop
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.fire import Base, Neurons, Sizes, fire_listed, fire_still, gather_currents
 from ratenorm.engines.event.listing import list_pooled, list_spikes
 from ratenorm.engines.event.measure import tally
-from ratenorm.engines.event.scatter import ZERO, Feed, Scratch
+from ratenorm.engines.event.scatter import Feed, Scratch
 
-REST = -1  # a turn that is no job: go back to Python and wait there
 DONE = 1  # what a job returns: an exception in it cannot leave the thread, and nothing is returned then
+GROW, COMPUTE, DENSE = 2, 3, 4  # why one stops the chunk: entries are too few; torch has something to compute, or all
 
-# A job is given the address of its board and the number of its part. It is compiled when it is first needed.
 # Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
 # (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
-# used), whether to fetch them, size of a part's scratch, for what a fan-out stands, steps together, whether all begins
-# with zeros. Numbers of lists: rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled
-# ones also the distance of digits, words of 16 bits in one, members of a window, digits.
+# used), size of a part's scratch; whether to fetch the weights, steps together, whether all begins with zeros.
+# Arrays: potential, counts, threshold, spikes, base, extra; total, whole, recent, places; then those of a feed.
+SCRATCH_SIZE, FETCH, TOGETHER, FRESH = 15, 16, 17, 18
+POTENTIAL, COUNTS, BASE, EXTRA, MODES, SECTIONS = 0, 1, 4, 5, 13, 14
+# Numbers of lists: rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled ones the
+# distance of digits, words of 16 bits in one, members of a window, digits; pixels listed, picoseconds a spike takes.
+# Arrays: spikes in words as wide as a pixel's channels fill (fewer of them to count), entries, spikes by row, ranges,
+# marks, table, windows.
+FIRST_ENTRY, LISTED_PIXELS, SPIKE_COST = 7, 12, 13
+LISTED_ENTRIES, BY_ROW, RANGES = 1, 2, 3
+
+WEIGHTS_A_SPIKE = 1024  # of a block: where there are fewer, most are needed, so they are read through in order
+MANY = 1.2  # spikes a pixel and step from which it pays to keep the currents in registers
+SLIDE = 3.0  # from which it pays to keep those of its neighbours there too
+
+
+@compiled
+def ready(board: int, part: int) -> int:
+    """Give the lists on the next boards their places among the entries. Numbers: lists, entries needed."""
+    n = read(board)[1]
+    used, room = 0, 0
+    for k in range(n[0]):
+        _, own, arrays = read(board + (k + 1) * BYTES)
+        own[FIRST_ENTRY], room = used, arrays[LISTED_ENTRIES, 1]
+        by_row = array_of(arrays[BY_ROW], int64)
+        for row in range(own[0]):
+            used += by_row[row] + 16  # a list has no more entries than its row has spikes; see listing.py
+    n[1] = used
+    if used > room:
+        stop(board, GROW)
+    return DONE
+
+
+@compiled
+def decide(board: int, part: int) -> int:
+    """How the neurons on the next board are run, by what the boards before have listed.
+
+    Numbers: lists, rows, picoseconds torch would take, whether it has something to compute anyway, most steps together.
+    """
+    n = read(board)[1]
+    lists, rows = n[0], n[1]
+    _, fire, arrays = read(board + BYTES)
+    modes = array_of(arrays[MODES], int64)
+    listed, cost = 0, 0
+    for k in range(lists):
+        _, own, places = read(board - (lists - k) * BYTES)
+        ranges, found = array_of(places[RANGES], uint64), 0
+        for row in range(rows):
+            at = 2 * (row * lists + k)
+            found += int64(ranges[at + 1]) - int64(ranges[at])
+        # Take the spikes of a pixel together where there are several on average, else one by one.
+        pixels = rows * own[LISTED_PIXELS]
+        modes[k] = int64(found > MANY * pixels) + int64(found > SLIDE * pixels)
+        listed += found
+        cost += found * own[SPIKE_COST]
+    dense = cost > n[2]
+    arrays[SECTIONS, 1] = 0 if dense else lists * fire[11]
+    arrays[EXTRA, 1] = 0
+    fire[FETCH] = int64(listed * WEIGHTS_A_SPIKE > fire[12] + fire[14])
+    fire[TOGETHER] = n[4] if lists > 0 and modes[0] > 0 and not dense and n[3] == 0 else 1
+    if dense:
+        stop(board, DENSE)
+    elif n[3] != 0:
+        stop(board, COMPUTE)
+    return DONE
 
 
 @compiled
@@ -51,82 +111,84 @@ def _neurons(n: Array, a: Array) -> Neurons:
 
 @compiled
 def _scratch(n: Array, a: Array, part: int) -> Scratch:
-    begin, end = part * n[16], (part + 1) * n[16]
-    total, whole = array_of(a[8], float32)[begin:end], array_of(a[9], int32)[begin * n[18] : end * n[18]]
-    return Scratch(total, whole, array_of(a[10], uint8)[begin:end], array_of(a[11], uint32))
+    begin, end = part * n[SCRATCH_SIZE], (part + 1) * n[SCRATCH_SIZE]
+    total, whole = array_of(a[6], float32)[begin:end], array_of(a[7], int32)[begin * n[TOGETHER] : end * n[TOGETHER]]
+    return Scratch(total, whole, array_of(a[8], uint8)[begin:end], array_of(a[9], uint32))
 
 
 @compiled
 def _feed(n: Array, a: Array) -> Feed:
-    ranges, sections, segments = array_of(a[13], uint64), array_of(a[16], int64), array_of(a[20], uint32)
+    ranges, sections, segments = array_of(a[11], uint64), array_of(a[14], int64), array_of(a[18], uint32)
     return Feed(
-        array_of(a[12], uint32),
+        array_of(a[10], uint32),
         ranges.reshape((len(ranges) // 2, 2)),
-        array_of(a[14], uint32),
+        array_of(a[12], uint32),
         n[10],
-        array_of(a[15], int64),
+        array_of(a[13], int64),
         sections.reshape((len(sections) // n[11], n[11])),
-        array_of(a[17], float32),
-        array_of(a[18], uint32),
-        array_of(a[19], uint8),
+        array_of(a[15], float32),
+        array_of(a[16], uint32),
+        array_of(a[17], uint8),
         segments.reshape((len(segments) // 3, 3)),
-        array_of(a[21], float32),
-        array_of(a[22], float32),
+        array_of(a[19], float32),
+        array_of(a[20], float32),
         n[12],
-        array_of(a[23], int16),
+        array_of(a[21], int16),
         n[13],
         n[14],
-        array_of(a[24], float32),
+        array_of(a[22], float32),
+        array_of(a[23], float32),
+        array_of(a[24], uint16),
         array_of(a[25], float32),
-        array_of(a[26], uint16),
-        array_of(a[27], float32),
-        n[15] != 0,
+        n[FETCH] != 0,
     )
 
 
 @compiled
-def _note(sizes: Sizes, block0: int, block1: int, n: Array, a: Array, part: int) -> None:
-    """What the blocks of a part did goes to [part, (spikes, operations), row]."""
-    rows = sizes.images * sizes.steps
-    noted = array_of(a[5], int64)[2 * part * rows :]
-    fan_out = array_of(a[4], int64)
-    tally(array_of(a[3], uint16), sizes, block0, block1, fan_out, n[17], noted[:rows], noted[rows : 2 * rows])
-
-
-@compiled
 def still(board: int, part: int) -> int:
-    """Arrays: potential, counts, threshold, spikes, fan-out, noted, base."""
+    """Neurons whose current does not change; the arrays up to base."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    fire_still(sizes, first, last, _neurons(n, a), Base(array_of(a[6], float32), n[7], n[8], n[9]), n[19] != 0)
-    _note(sizes, first, last, n, a, part)
+    fire_still(sizes, first, last, _neurons(n, a), Base(array_of(a[BASE], float32), n[7], n[8], n[9]), n[FRESH] != 0)
     return DONE
 
 
 @compiled
 def listed(board: int, part: int) -> int:
-    """Arrays: potential, counts, threshold, spikes, fan-out, noted, base, extra, total, whole, recent, places, then
-    those of a feed."""
+    """Neurons that spikes drive."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    base, extra = Base(array_of(a[6], float32), n[7], n[8], n[9]), array_of(a[7], float32)
-    fire_listed(sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a), n[18], n[19] != 0)
-    _note(sizes, first, last, n, a, part)
+    base, extra = Base(array_of(a[BASE], float32), n[7], n[8], n[9]), array_of(a[EXTRA], float32)
+    fire_listed(
+        sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a), n[TOGETHER], n[FRESH] != 0
+    )
     return DONE
 
 
 @compiled
 def currents(board: int, part: int) -> int:
-    """Arrays: seven that are not read, out, total, whole, recent, places, then those of a feed."""
+    """The currents of an output, which go to the first array."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    gather_currents(sizes, first, last, _scratch(n, a, part), _feed(n, a), array_of(a[7], float32))
+    gather_currents(sizes, first, last, _scratch(n, a, part), _feed(n, a), array_of(a[POTENTIAL], float32))
+    return DONE
+
+
+@compiled
+def tallied(board: int, part: int) -> int:
+    """What neurons did. Numbers: rows, pixels, words, whether fan-out is one number a word; arrays: spikes, fan-out,
+    [(spikes, synaptic operations), row]."""
+    parts, n, a = read(board)
+    first, last = _share(part, parts, n[0])
+    noted = array_of(a[2], int64)
+    tally(
+        array_of(a[0], uint16), first, last, n[1] * n[2], array_of(a[1], int64), n[3] != 0, noted[: n[0]], noted[n[0] :]
+    )
     return DONE
 
 
 @compiled
 def plain_list(board: int, part: int) -> int:
-    """Arrays: spikes, entries, spikes by row, ranges, marks, table."""
     parts, n, a = read(board)
     first, last = _share(part, parts, n[0])
     target = _target(n, a)
@@ -152,10 +214,6 @@ def _pooled_list(spikes: Array, parts: int, n: Array, a: Array, part: int) -> No
     list_pooled(spikes, first, last, n[1], n[2], *pooling, array_of(a[1], uint32), by_row, n[7], *target)
 
 
-# Arrays: spikes in words as wide as a pixel's channels fill (fewer of them to count), entries, spikes by row, ranges,
-# marks, table, windows.
-
-
 @compiled
 def pooled_list_16(board: int, part: int) -> int:
     parts, n, a = read(board)
@@ -175,51 +233,3 @@ def pooled_list_64(board: int, part: int) -> int:
     parts, n, a = read(board)
     _pooled_list(array_of(a[0], uint64), parts, n, a, part)
     return DONE
-
-
-@compiled
-def do(address: int, part: int) -> None:
-    """One part of the job on the board at an address, if there are that many."""
-    code, parts = heading(address)
-    if part < parts and call(code, address, part) != DONE:
-        fail(address)
-
-
-@compiled
-def finished(flags: Array, turn: int, patience: int) -> bool:
-    """Wait, awake, until all helpers have done this turn; False where it takes too long."""
-    for helper in range(1, len(flags) // LINE):
-        tries = 0
-        while acquire(flags, uintp(helper * LINE)) != turn:
-            tries += 1
-            if tries == patience:
-                return False
-    return True
-
-
-@compiled
-def take_part(board: int, flags: Array, part: int, turn: int, patience: int) -> bool:
-    """What every thread of a crew runs.
-
-    The first part announces the job on the board as this turn (0: it works alone), does its share and waits for the
-    others; False as of `finished`. Any other part does its share of every job as it comes, until there was none for
-    long; False where it is time to rest.
-    """
-    if part == 0:
-        if turn > 0:
-            release(flags, ZERO, turn)
-        do(board, part)
-        return turn == 0 or finished(flags, turn, patience)
-    done = acquire(flags, uintp(part * LINE))
-    tries = 0
-    while tries < patience:
-        now = acquire(flags, ZERO)
-        if now == REST:
-            return False
-        if now == done:
-            tries += 1
-            continue
-        do(board, part)
-        done, tries = now, 0
-        release(flags, uintp(part * LINE), done)
-    return True

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from ratenorm.engines.event.arrays import Array, aligned
 
-BY_NEURON, BY_WORD, BY_PIXEL = 0, 1, 2  # for what a number stands
 LIMIT = 1 << 16  # pixels and channels that fit the two halves of a list entry
 
 
@@ -95,16 +94,9 @@ class Layout:
         value = torch.from_numpy(flat).view(-1, self.pixels, self.lanes)[:, :, : self.channels]
         return value.transpose(1, 2).reshape(-1, *self.shape)
 
-    def fan_out(self, paths: Tensor) -> tuple[Array, int]:
-        """The fan-out as whole numbers, one a pixel where all its channels agree, one a word where those of every word
-        do, else one a neuron; and which of these."""
-        lanes = self.to_lanes(paths.double().unsqueeze(0), fill=-1.0)[0]
-        for by, together in ((BY_PIXEL, self.lanes), (BY_WORD, 16)):
-            found = lanes.reshape(-1, together)
-            if bool(((found == found[:, :1]) | (found < 0)).all()):
-                return _whole(found[:, 0]), by
-        return _whole(lanes.flatten()), BY_NEURON
-
-
-def _whole(values: Tensor) -> Array:
-    return values.clamp_min(0).long().numpy().astype(np.int64)
+    def fan_out(self, paths: Tensor) -> tuple[Array, bool]:
+        """The fan-out as whole numbers, one a word where all its channels agree (True), else one a neuron."""
+        lanes = self.to_lanes(paths.double().unsqueeze(0), fill=-1.0).view(-1, 16)
+        by_word = bool(((lanes == lanes[:, :1]) | (lanes < 0)).all())
+        chosen = lanes[:, 0] if by_word else lanes.flatten()
+        return chosen.clamp_min(0).long().numpy().astype(np.int64), by_word

@@ -8,69 +8,26 @@ from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.fire import Sizes
-from ratenorm.engines.event.layout import BY_PIXEL, BY_WORD
 from ratenorm.engines.event.scatter import LANES, ONE, ZERO
 from ratenorm.engines.event.vector_bits import floats_of, ones, spikes_against
-
-FOUR = uintp(4)
 
 
 @compiled
 def tally(
-    spikes: Array, sizes: Sizes, block0: int, block1: int, fan_out: Array, by: int, counted: Array, paths: Array
+    spikes: Array, row0: int, row1: int, size: int, fan_out: Array, by_word: bool, counted: Array, paths: Array
 ) -> None:
-    """Spikes of some blocks and their synaptic operations, row by row.
+    """Spikes of some rows of `size` words and their synaptic operations.
 
-    `fan_out` has one entry a pixel, or where it differs between channels one a word of 16 channels, or one a neuron.
+    `fan_out` has one entry a word of 16 channels, or where it differs between them one a neuron.
     """
-    groups = uintp(sizes.width) // LANES
-    words = uintp(sizes.blocks) * groups
-    first, last, pixels = uintp(block0) * groups, uintp(block1) * groups, uintp(sizes.pixels)
-    for row in range(uintp(sizes.images * sizes.steps)):
+    for row in range(uintp(row0), uintp(row1)):
         number, reached = 0, 0
-        row0 = row * pixels * words
-        for p in range(pixels):
-            if by == BY_PIXEL:
-                n = _count(spikes, row0 + p * words + first, row0 + p * words + last)
-                number += n
-                reached += n * fan_out[p]
-                continue
-            for w in range(p * words + first, p * words + last):
-                word = spikes[row0 + w]
-                n = ones(np.uint64(word))
-                number += n
-                reached += n * fan_out[w] if by == BY_WORD else _reached(uintp(word), fan_out, w * LANES)
+        for w in range(uintp(size)):
+            word = spikes[row * uintp(size) + w]
+            n = ones(np.uint64(word))
+            number += n
+            reached += n * fan_out[w] if by_word else _reached(uintp(word), fan_out, w * LANES)
         counted[row], paths[row] = number, reached
-
-
-@compiled
-def _count(spikes: Array, begin: uintp, end: uintp) -> int:
-    """The set bits of some words, four words at a time: as one of 64 bits to the compiler."""
-    number = 0
-    while begin + FOUR <= end:
-        low = uintp(spikes[begin]) | uintp(spikes[begin + ONE]) << LANES
-        high = uintp(spikes[begin + uintp(2)]) | uintp(spikes[begin + uintp(3)]) << LANES
-        number += ones(low | high << uintp(32))
-        begin += FOUR
-    while begin < end:
-        number += ones(np.uint64(spikes[begin]))
-        begin += ONE
-    return number
-
-
-@compiled
-def gather(noted: Array, by_row: Array) -> int:
-    """Sum what the parts noted; returns the number of spikes. (NumPy takes longer to begin than this to end.)"""
-    total = 0
-    for row in range(by_row.shape[1]):
-        for what in range(2):
-            found = 0
-            for part in range(len(noted)):
-                found += noted[part, what, row]
-            by_row[what, row] = found
-        total += by_row[0, row]
-    return total
 
 
 @compiled

@@ -19,16 +19,15 @@ from torch import Tensor
 from ratenorm.engines.event import costs
 from ratenorm.engines.event.affine import base
 from ratenorm.engines.event.arrays import Array, aligned
-from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.fire import Base
-from ratenorm.engines.event.layout import BY_NEURON, Layout
+from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.routes import Route, routes, summands
 from ratenorm.engines.event.tables import Tables, make_tables
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire
 
 if TYPE_CHECKING:
-    from ratenorm.engines.event.room import Room
+    from ratenorm.engines.event.script import Room
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Stage:
     computed: tuple[str, ...]  # summands left to torch
     base: Tensor | None  # [1, …]; None where it depends on the images
     fan_out: Array  # empty for the output
-    fan_out_by: int  # see layout
+    fan_out_by_word: bool  # or by neuron
 
     @property
     def name(self) -> str:
@@ -71,13 +70,16 @@ class Stage:
         """The node whose value is its current."""
         return self.node.inputs[0] if self.fires else self.node.name
 
+    @property
+    def summands(self) -> tuple[str, ...]:
+        """All that is not a skip connection."""
+        return tuple(dict.fromkeys([*self.computed, *(name for name, _ in self.listed)]))
+
     @cached_property
-    def costs(self) -> list[float]:
+    def spike_costs(self) -> list[float]:
         """Of a listed spike, route by route."""
-        short = self.tables.sections[:, 9] > 0
-        return [
-            costs.of_a_spike(route, self.layout.blocks, s) for (_, route), s in zip(self.listed, short, strict=True)
-        ]
+        blocks, short = self.layout.blocks, self.tables.in_short
+        return [costs.of_a_spike(route, blocks, s) for (_, route), s in zip(self.listed, short, strict=True)]
 
     @cached_property
     def dense_costs(self) -> tuple[float, float]:
@@ -101,15 +103,14 @@ class Stage:
         layout = self.layout
         flat = self.base.reshape(layout.channels, layout.pixels)
         if not bool((flat == flat[:, :1]).all()):
-            return self.base_of(self.base)._replace(image=0)
+            return Base(self.in_lanes(self.base), 0, layout.width, layout.lanes)
         lanes = np.zeros(layout.lanes, np.float32)
         lanes[: layout.channels] = flat[:, 0].numpy()
         return Base(aligned(lanes), 0, layout.width, 0)
 
-    def base_of(self, value: Tensor) -> Base:
-        """A constant current [B, …]; not copied where its channels lie last."""
-        layout = self.layout
-        return Base(aligned(layout.to_lanes(value.float()).numpy()), layout.size, layout.width, layout.lanes)
+    def in_lanes(self, value: Tensor) -> Array:
+        """A current [N, …] as flat [N, pixel, lane]; not copied where its channels lie last."""
+        return aligned(self.layout.to_lanes(value.float()).numpy())
 
     @cached_property
     def skip_scale(self) -> Array:
@@ -120,35 +121,12 @@ class Stage:
         return aligned(lanes)
 
     @cached_property
-    def where_skip_scale(self) -> Where:
-        return where(self.skip_scale)
-
-    @cached_property
-    def where_thresholds(self) -> Where:
-        return where(self.thresholds.values)
-
-    @cached_property
-    def where_base(self) -> Where:
-        return where(self.base_everywhere.values)
-
-    @cached_property
-    def where_fan_out(self) -> Where:
-        return where(self.fan_out)
-
-    @cached_property
     def start(self) -> Array | None:
         """The potentials of one image before the first step; None where all are zero."""
         assert isinstance(self.node.op, Fire)
         if not bool(self.node.op.start.any()):
             return None
         return self.layout.to_blocks(self.node.op.start.expand(1, *self.layout.shape))
-
-    @cached_property
-    def numbers(self) -> list[int]:
-        """For a job: pixels, blocks, width, and how far it is from one block's thresholds to the next, and from one
-        pixel's; nothing for the output."""
-        steps = (self.thresholds.block, self.thresholds.pixel) if self.fires else (0, 0)
-        return [self.layout.pixels, self.layout.blocks, self.layout.width, *steps]
 
     @cached_property
     def thresholds(self) -> Thresholds:
@@ -212,7 +190,7 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     listed = [(name, route) for name, route in listed if route is not skip]
     if listed and (layout.pixels == 1 or all(route.diagonal for _, route in listed)):
         layout = layout.widened()
-    fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), BY_NEURON)
+    fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
     constant = None if _reads(net, current, static) else base(net, current, {})
     return Stage(node, layout, tuple(listed), skip, tuple(computed), constant, fan_out, by)
 

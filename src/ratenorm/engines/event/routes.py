@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ratenorm.engines.event.arrays import Array
-from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import (
     Pairs,
@@ -57,10 +56,6 @@ class Route:
     diagonal: bool
     window: Window | None = None
     skip: bool = False  # every neuron reaches its twin only: a skip connection
-
-    @cached_property
-    def where_windows(self) -> Where:
-        return [] if self.windows is None else where(self.windows)
 
     @property
     def digits(self) -> int:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.engines.event.crew import Crew, hired
-from ratenorm.engines.event.group import Group, Settings, joined
+from ratenorm.engines.event.group import Group, Settings
 from ratenorm.engines.event.plan import plan
-from ratenorm.engines.event.room import Room
+from ratenorm.engines.event.script import Room
 from ratenorm.engines.event.state import States
 from ratenorm.engines.event.threads import torch_threads
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
@@ -112,10 +112,9 @@ class EventSimulation:
     def choices(self) -> dict[str, float]:
         """For each population and the output the share of its work that was done by convolution instead of events."""
         shares: dict[str, float] = {}
+        rows = sum(group.rows for group in self.groups)
         for k, stage in enumerate(self.groups[0].settings.plan.stages):
-            works = [group.works[k] for group in self.groups]
-            rows = sum(work.rows for work in works)
-            shares[stage.name] = sum(work.dense_rows for work in works) / rows if rows else 0.0
+            shares[stage.name] = sum(group.dense_rows[k] for group in self.groups) / rows if rows else 0.0
         return shares
 
     def result(self) -> SimResult:
@@ -126,16 +125,16 @@ class EventSimulation:
             (name, torch.stack([group.relays[name].synaptic_ops() for group in self.groups]).sum(0))
             for name in self.groups[0].relays
         )
-        logits = torch.cat([joined(group.logits) for group in self.groups], 1)
+        logits = torch.cat([torch.cat(group.logits) for group in self.groups], 1)
         return SimResult(logits, layers, relays, "auto" if self.choose else "event")
 
     def _noted(self) -> list[tuple[Tensor, Tensor]]:
         """Spikes and synaptic operations of each population, step by step: whole numbers, as the float64 of results."""
         if not self.net.populations:
             return []
-        by_group = [np.concatenate([p.noted() for p in group.populations]) for group in self.groups]
-        rows = torch.from_numpy(sum(by_group[1:], by_group[0]).astype(np.float64)).unbind()
-        return list(zip(rows[::2], rows[1::2], strict=True))
+        by_group = [np.concatenate(group.noted, 2) for group in self.groups]
+        spikes, operations = torch.from_numpy(sum(by_group[1:], by_group[0]).astype(np.float64)).unbind(1)
+        return list(zip(spikes.unbind(), operations.unbind(), strict=True))
 
     def _activity(self, k: int, spikes: Tensor, synaptic_ops: Tensor) -> LayerActivity:
         node = self.net.populations[k]

@@ -12,16 +12,12 @@ from torch import Tensor
 from ratenorm.engines.event import measure
 from ratenorm.engines.event.arrays import Array, aligned, copied, zeros
 from ratenorm.engines.event.board import where
-from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.plan import Stage
-from ratenorm.engines.event.room import Room, Spikes
-from ratenorm.engines.event.work import StageWork
+from ratenorm.engines.event.script import State
 from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
 from ratenorm.graph.ops import MaxPool
-
-_NOTHING = Spikes.of(0, 1, 0)
 
 
 class States(NamedTuple):
@@ -34,13 +30,13 @@ class States(NamedTuple):
 
 
 class PopulationState:
-    """Potentials, counts and the spikes of the current chunk."""
+    """Potentials and counts, and what was measured."""
 
     def __init__(
         self, stage: Stage, images: int, states: Array, address: int, target: Tensor | None, first_spikes: bool
     ) -> None:
         """`states`, at that address, are two numbers for each neuron and image; what they are does not matter."""
-        self.stage, self.layout, self.name, self.images = stage, stage.layout, stage.name, images
+        self.layout, self.name, self.images = stage.layout, stage.name, images
         size = images * self.layout.size
         self._potential, self._counts = states[:size], states[size:]
         self._fresh = True  # nothing is in them yet: the first chunk begins with zeros of its own, which are at hand
@@ -48,9 +44,7 @@ class PopulationState:
             self._clear()
             self._potential.reshape(images, -1)[:] = stage.start
         self._given_away = False  # to a result, which must not change any more
-        self._where = [address, size, address + self._potential.nbytes, size, *stage.where_thresholds]
-        self.spiked = _NOTHING  # in the current chunk
-        self._noted: list[Array] = []  # [(spikes, synaptic operations), step] of every chunk
+        self._where = [address, size, address + self._potential.nbytes, size]
         self._target = target
         self._goal = None if target is None else aligned(self.layout.to_lanes(target).numpy())
         self._fit_counts = None if target is None else zeros(size, np.int32)
@@ -63,41 +57,30 @@ class PopulationState:
             self._potential[:] = self._counts[:] = 0.0
             self._fresh = False
 
-    def _locate(self) -> None:
-        self._where = where(self._potential, self._counts) + self.stage.where_thresholds
-
-    def fire(self, work: StageWork, room: Room, extra: Array, steps: int, first_step: int, crew: Crew) -> None:
-        """Run the population over a chunk of steps; what it did is then in `spiked`."""
-        layout = self.layout
+    def begin(self) -> State:
+        """Before a chunk: where it goes on."""
         if self._given_away:
             self._counts, self._potential, self._given_away = copied(self._counts), copied(self._potential), False
-            self._locate()
-        rows, parts = self.images * steps, min(work.parts, crew.size)
-        self.spiked = room.spikes(self.name, rows * layout.pixels * layout.words, parts, rows)
-        arrays = [*self._where, *self.spiked.where_words, *self.stage.where_fan_out, *self.spiked.where_noted]
-        work.fire(room, crew, arrays, extra, steps, self._fresh)
-        self._fresh = False
-        self.spiked.total = measure.gather(self.spiked.noted, self.spiked.by_row)
-        self._note(steps, first_step)
+            self._where = where(self._potential, self._counts)
+        fresh, self._fresh = self._fresh, False
+        return State(self._where, fresh)
 
-    def _note(self, steps: int, first_step: int) -> None:
-        neurons, words = self.layout.size, self.spiked.words
-        by_row = self.spiked.by_row
-        by_step = by_row.copy() if self.images == 1 else by_row.reshape(2, -1, steps).sum(1)
-        self._noted.append(by_step)
+    def note(self, words: Array, spikes: Array, steps: int, first_step: int) -> None:
+        """After a chunk: what it did, in words, and how often it spiked at each step."""
+        neurons = self.layout.size
         if self._goal is not None and self._fit_counts is not None:
             sums = np.zeros((steps, 2))
             measure.measure_fit(words, self.images, steps, neurons, self._fit_counts, self._goal, sums)
-            self._sums.append(np.column_stack([2 * sums[:, 0] + by_step[0], sums[:, 1]]))
+            self._sums.append(np.column_stack([2 * sums[:, 0] + spikes, sums[:, 1]]))
         if self._first is not None:
             measure.note_first(words, self.images, steps, neurons, first_step, self._first)
 
-    def as_floats(self, steps: int) -> Tensor:
-        """The spikes of the current chunk as torch reads them, [images * steps, …], channels last in memory."""
+    def as_floats(self, words: Array, steps: int) -> Tensor:
+        """The spikes of a chunk as torch reads them, [images * steps, …], channels last in memory."""
         layout = self.layout
         rows = self.images * steps
         out = zeros(rows * layout.pixels * layout.channels, np.float32)
-        measure.unpack(self.spiked.words, layout.words, layout.channels, out)
+        measure.unpack(words, layout.words, layout.channels, out)
         last = torch.from_numpy(out).view(rows, *layout.shape[1:], layout.channels)
         return last.movedim(-1, 1)
 
@@ -106,10 +89,6 @@ class PopulationState:
         self._clear()
         self._given_away = True
         return States(self.layout, self.images, self._counts, self._potential)
-
-    def noted(self) -> Array:
-        """[(spikes, synaptic operations), step]"""
-        return np.concatenate(self._noted, 1)
 
     def fit(self) -> Fit | None:
         if self._target is None:
@@ -131,7 +110,7 @@ class PopulationState:
         self._potential = aligned(self._potential.reshape(self.images, -1)[chosen])
         self._counts = aligned(self._counts.reshape(self.images, -1)[chosen])
         self.images = len(chosen)
-        self._locate()
+        self._where = where(self._potential, self._counts)
 
 
 class RelayState:

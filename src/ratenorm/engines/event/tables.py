@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ratenorm.engines.event.arrays import Array, aligned
-from ratenorm.engines.event.board import Where, where
 from ratenorm.engines.event.lanes import WIDE
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.pairs import segments
@@ -57,37 +56,34 @@ class Tables:
     total: int  # size of the currents of a block
     marks: int  # of a row
 
+    @property
+    def in_short(self) -> list[bool]:
+        """Of every section: whether its weights have 16 bits."""
+        return (self.sections[:, 9] > 0).tolist()  # type: ignore[no-any-return]
+
     @cached_property
     def together(self) -> int:
         """How many steps can be added together; 1 where that is not for these tables."""
         kinds = self.sections[:, 0].tolist()
-        if kinds != [WINDOW] or not self.sections[0, 9] or self.short_used < TOGETHER_FROM:
+        if kinds != [WINDOW] or self.in_short != [True] or self.short_used < TOGETHER_FROM:
             return 1
         return next((count for count in TOGETHER if count * self.total <= PLANES), 1)
 
-    @cached_property
+    @property
     def lists(self) -> list[tuple[int, int]]:
         """Of every section: its first mark, and the distance of digits in its lists."""
         return [(int(section[6]), int(section[11])) for section in self.sections]
 
-    @cached_property
+    @property
     def numbers(self) -> list[int]:
-        """For a job: columns of sections, and sizes of a block's weights."""
-        return [self.sections.shape[1], self.block_size, self.short_size, self.short_used]
+        """For a job: pixels in a row's lists, columns of sections, sizes of a block's weights, size of its currents."""
+        return [self.marks, self.sections.shape[1], self.block_size, self.short_size, self.short_used, self.total]
 
-    @cached_property
-    def where_places(self) -> Where:
-        return where(self.places)
-
-    @cached_property
-    def where_sections(self) -> Where:
-        return where(self.sections)
-
-    @cached_property
-    def where_rest(self) -> Where:
-        """The arrays from `factors` to `diagonal`, for a job."""
-        weights = where(self.weights, self.short, self.units, self.diagonal)
-        return where(self.factors, self.first, self.cut, self.rows, self.shares) + weights
+    @property
+    def arrays(self) -> list[Array]:
+        """Those from `sections` to `diagonal`, for a job."""
+        spikes = [self.sections, self.factors, self.first, self.cut, self.rows, self.shares]
+        return [*spikes, self.weights, self.short, self.units, self.diagonal]
 
 
 def _places(layout: Layout, routes: list[Route]) -> tuple[Array, int, int]:
