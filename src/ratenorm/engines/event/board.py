@@ -22,7 +22,7 @@ from ratenorm.engines.event.compiled import compiled
 
 Where = list[int]  # address and length of some arrays
 
-FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 21, 26
+FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 26
 STOPPED = FIRST_ARRAY + 2 * ARRAYS  # 0 where nothing did
 SIZE = STOPPED + 1
 BYTES = 8 * SIZE
@@ -116,13 +116,24 @@ def stopped(address: int) -> int:
     return carray(_pointer(address, np.int64), (SIZE,))[STOPPED]
 
 
+def _caller(arguments: int) -> Any:
+    """An intrinsic that runs machine code, by its address, on so many whole numbers."""
+    number = ir.IntType(64)
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        function = ir.FunctionType(number, [number] * arguments)
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+
+    return types.int64(*[types.int64] * (1 + arguments)), generate
+
+
 @intrinsic
 def call(typingctx, code, board, part):
     """Run machine code for one part of the job on a board; both by address."""
+    return _caller(2)
 
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        number = ir.IntType(64)
-        function = ir.FunctionType(number, [number, number])
-        return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
 
-    return types.int64(types.int64, types.int64, types.int64), generate
+@intrinsic
+def call_add(typingctx, code, board, part, block, row, rows, settle):
+    """Run the machine code of `jobs.add` within one part of the job on a board."""
+    return _caller(6)

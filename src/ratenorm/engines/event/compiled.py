@@ -33,10 +33,10 @@ def compiled(function: F) -> F:
 
 
 @functools.cache
-def code_of(job: Job) -> int:
-    """Where the machine code of a compiled function of two whole numbers begins, for callers that are compiled too:
+def code_of(job: Callable[..., int], arguments: int = 2) -> int:
+    """Where the machine code of a compiled function of some whole numbers begins, for callers that are compiled too:
     what is called by its address is not translated again into each of them."""
-    signature = (numba.int64, numba.int64)
+    signature = (numba.int64,) * arguments
     job.compile(signature)  # type: ignore[attr-defined]
     made = job.overloads[signature]  # type: ignore[attr-defined]
     address = int(made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name))

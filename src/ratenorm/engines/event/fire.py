@@ -14,8 +14,9 @@ import numpy as np
 from numpy import uintp
 
 from ratenorm.engines.event.arrays import Array
+from ratenorm.engines.event.board import call_add
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.scatter import LANES, ZERO, Feed, Scratch, scatter
+from ratenorm.engines.event.scatter import LANES, ZERO, Feed, Scratch
 from ratenorm.engines.event.vector_add import add_row, add_where, fetch
 from ratenorm.engines.event.vector_fire import (
     fire_both,
@@ -59,6 +60,14 @@ class Base(NamedTuple):
     pixel: int
 
 
+class Adder(NamedTuple):
+    """Where the machine code of `jobs.add` lies, and for whom it works."""
+
+    code: int
+    board: int
+    part: int
+
+
 @compiled
 def fire_still(sizes: Sizes, block0: int, block1: int, neurons: Neurons, base: Base, fresh: bool) -> None:
     """A population whose current does not change: all steps at once. `fresh`: potentials and counts begin with zero."""
@@ -100,6 +109,7 @@ def fire_listed(
     extra: Array,
     scratch: Scratch,
     feed: Feed,
+    adder: Adder,
     together: int,
     fresh: bool,
 ) -> None:
@@ -126,7 +136,7 @@ def fire_listed(
             _begin(neurons, state, size, fresh)
             for step in range(0, sizes.steps, together):
                 row, rows = image * sizes.steps + step, min(together, sizes.steps - step)
-                scatter(scratch, block, sizes.width, row, rows, feed, shorts > 1)
+                call_add(adder.code, adder.board, adder.part, block, row, rows, shorts > 1)
                 if len(feed.skip) > 0:
                     _add_skip(total, places, feed, row, block, sizes)
                 if len(extra) > 0:
@@ -216,14 +226,14 @@ def _add_skip(total: Array, places: Array, feed: Feed, row: int, block: int, siz
 
 
 @compiled
-def gather_currents(sizes: Sizes, block0: int, block1: int, scratch: Scratch, feed: Feed, out: Array) -> None:
+def gather_currents(sizes: Sizes, block0: int, block1: int, scratch: Scratch, adder: Adder, out: Array) -> None:
     """The currents themselves, [row, block, pixel, lane]: for the output, which does not spike."""
     lanes = uintp(sizes.width)
     scratch.total[:] = 0.0
     scratch.whole[:] = 0
     for block in range(block0, block1):
         for row in range(sizes.images * sizes.steps):
-            scatter(scratch, block, sizes.width, row, 1, feed, True)
+            call_add(adder.code, adder.board, adder.part, block, row, 1, True)
             out0 = uintp(row * sizes.blocks + block) * uintp(sizes.pixels) * lanes
             for p in range(uintp(sizes.pixels)):
                 there = uintp(scratch.places[p])

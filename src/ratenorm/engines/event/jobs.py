@@ -12,19 +12,20 @@ from numpy import float32, int16, int32, int64, uint8, uint16, uint32, uint64
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.board import BYTES, array_of, read, stop
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.fire import Base, Neurons, Sizes, fire_listed, fire_still, gather_currents
+from ratenorm.engines.event.fire import Adder, Base, Neurons, Sizes, fire_listed, fire_still, gather_currents
 from ratenorm.engines.event.listing import list_pooled, list_spikes
 from ratenorm.engines.event.measure import tally
-from ratenorm.engines.event.scatter import Feed, Scratch
+from ratenorm.engines.event.scatter import Feed, Scratch, scatter
 
 DONE = 1  # what a job returns: an exception in it cannot leave the thread, and nothing is returned then
 GROW, COMPUTE, DENSE = 2, 3, 4  # why one stops the chunk: entries are too few; torch has something to compute, or all
 
 # Numbers of jobs on neurons: images, steps, pixels, blocks, width; distances of thresholds (block, pixel) and of base
 # (image, block, pixel); stride of marks, columns of sections, sizes of a block's weights (float32, 16 bits, 16 bits
-# used), size of a part's scratch; whether to fetch the weights, steps together, whether all begins with zeros.
+# used), size of a part's scratch; whether to fetch the weights, steps together, whether all begins with zeros; the
+# address of `add`.
 # Arrays: potential, counts, threshold, spikes, base, extra; total, whole, recent, places; then those of a feed.
-SCRATCH_SIZE, FETCH, TOGETHER, FRESH = 15, 16, 17, 18
+SCRATCH_SIZE, FETCH, TOGETHER, FRESH, ADD = 15, 16, 17, 18, 19
 POTENTIAL, COUNTS, BASE, EXTRA, MODES, SECTIONS = 0, 1, 4, 5, 13, 14
 # Numbers of lists: rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled ones the
 # distance of digits, words of 16 bits in one, members of a window, digits; pixels listed, picoseconds a spike takes.
@@ -145,6 +146,15 @@ def _feed(n: Array, a: Array) -> Feed:
 
 
 @compiled
+def add(board: int, part: int, block: int, row: int, rows: int, settle: int) -> int:
+    """No job of its own: `scatter` for the two that follow, which call it by its address. It is the largest kernel, and
+    would be translated again for each."""
+    _, n, a = read(board)
+    scatter(_scratch(n, a, part), block, n[4], row, rows, _feed(n, a), settle != 0)
+    return DONE
+
+
+@compiled
 def still(board: int, part: int) -> int:
     """Neurons whose current does not change; the arrays up to base."""
     parts, n, a = read(board)
@@ -159,9 +169,8 @@ def listed(board: int, part: int) -> int:
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
     base, extra = Base(array_of(a[BASE], float32), n[7], n[8], n[9]), array_of(a[EXTRA], float32)
-    fire_listed(
-        sizes, first, last, _neurons(n, a), base, extra, _scratch(n, a, part), _feed(n, a), n[TOGETHER], n[FRESH] != 0
-    )
+    feed, scratch, adder = _feed(n, a), _scratch(n, a, part), Adder(n[ADD], board, part)
+    fire_listed(sizes, first, last, _neurons(n, a), base, extra, scratch, feed, adder, n[TOGETHER], n[FRESH] != 0)
     return DONE
 
 
@@ -170,7 +179,8 @@ def currents(board: int, part: int) -> int:
     """The currents of an output, which go to the first array."""
     parts, n, a = read(board)
     sizes, first, last = _sizes(n, part, parts)
-    gather_currents(sizes, first, last, _scratch(n, a, part), _feed(n, a), array_of(a[POTENTIAL], float32))
+    adder = Adder(n[ADD], board, part)
+    gather_currents(sizes, first, last, _scratch(n, a, part), adder, array_of(a[POTENTIAL], float32))
     return DONE
 
 

@@ -150,7 +150,7 @@ class Script:
         base = (layout.size, layout.width, layout.lanes) if stage.base is None else stage.base_everywhere[1:]
         sizes = [self.sizes.images, self.sizes.steps, layout.pixels, layout.blocks, layout.width]
         apart = (stage.thresholds.block, stage.thresholds.pixel) if stage.fires else (0, 0)
-        return [*sizes, *apart, *base, *stage.tables.numbers, 0, 1, 0]
+        return [*sizes, *apart, *base, *stage.tables.numbers, 0, 1, 0, code_of(jobs.add, 6)]
 
     def _arrays(self, stage: Stage, own: list[Array]) -> list[Array]:
         lists = [self._entries, self._ranges, self._marks, self.modes]
