@@ -1,6 +1,8 @@
 # Two commands do everything: `make demo` and `make test`. Both make .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
+# What is measured: the zoo's networks, and for want of a PreActResNet-18 there the one of benchmarks/brief_resnet18.py.
+NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact_resnet18-cifar10.safetensors),runs/bench/preact_resnet18-brief/stage1.safetensors))
 
 .PHONY: demo test lint types bench peers reproduce torture clean help
 
@@ -31,7 +33,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	$(BIN)/python benchmarks/rate_norm_step.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/first_use.py
-	$(BIN)/python benchmarks/engine.py --networks $(wildcard zoo/vgg16-cifar10*.safetensors zoo/preact_resnet18-cifar10.safetensors)
+	$(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
@@ -40,7 +42,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	@touch $@
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
-	.venv-peers/bin/python benchmarks/peers.py --networks $(wildcard zoo/vgg16-cifar10*.safetensors zoo/preact_resnet18-cifar10.safetensors)
+	.venv-peers/bin/python benchmarks/peers.py --networks $(NETWORKS)
 
 reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes results/
 	$(BIN)/ratenorm reproduce

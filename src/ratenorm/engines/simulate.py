@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ratenorm.engines.event.simulation import EventSimulation
 
 EngineName = Literal["auto", "dense", "event"]
-UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a small layer
 ENGINES: tuple[EngineName, ...] = ("auto", "dense", "event")
+UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a small layer
 
 
 def simulate(

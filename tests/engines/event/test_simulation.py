@@ -92,6 +92,15 @@ def test_steps_may_be_taken_in_any_portions() -> None:
     assert torch.equal(torch.stack(list(stream(net, x, 45, engine="event"))), whole.logits)
 
 
+@pytest.mark.parametrize("engine", ["dense", "event"])
+def test_images_so_bright_that_their_sum_is_infinite_are_not_refused(engine: EngineName) -> None:
+    net, x = real_net()
+    x[:] = 0.0
+    x[:, 0, :2] = 3e38
+    assert torch.isinf(x.sum())
+    assert simulate(net, x, 2, engine=engine).logits.shape[0] == 2
+
+
 def test_lists_grow_where_every_neuron_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
     from ratenorm.engines.event import script
 
@@ -183,8 +192,23 @@ def test_what_was_given_out_is_the_caller_s_to_change(engine: EngineName) -> Non
 def test_before_its_first_step_a_simulation_has_no_spikes_and_its_start_potentials() -> None:
     net = random_net(5)
     going = EventSimulation(net, random_images(net, 2, 5))
-    for layer in (going.groups[0].populations[0].states(), going.groups[0].populations[-1].states()):
-        assert not layer.counts.any()
+    for population, node in zip(going.groups[0].populations, net.populations, strict=True):
+        state = population.states()
+        potential = torch.empty(state.images, *net.shapes[node.name])
+        state.layout.from_blocks(state.potential, potential)
+        assert not state.counts.any()
+        assert torch.equal(potential, node.op.start.expand_as(potential))
     going.keep([1])
     going.advance(3)
     assert torch.equal(going.result().logits, simulate(net, random_images(net, 2, 5)[1:], 3, engine="event").logits)
+
+
+def test_a_thread_keeps_few_scripts_and_uses_them_again() -> None:
+    net = random_net(5)
+    x = random_images(net, 1, 5)
+    for steps in (4, 3, 4, 5, 4):
+        assert torch.equal(
+            simulate(net, x, steps, engine="event").logits, simulate(net, x, 5, engine="event").logits[:steps]
+        )
+    room = EventSimulation(net, x).rooms.get_nowait()
+    assert 1 <= len(room.scripts) <= 2

@@ -100,12 +100,11 @@ def scatter(scratch: Scratch, block: int, width: int, row: int, rows: int, feed:
             _rows(total, width, begin, end, section, weight0, feed)
         elif feed.modes[k] == 0:
             _one_by_one(total, whole, begin, end, section, weight0, feed)
+        elif section[9] > 0:
+            _pixel_by_pixel_short(scratch, row, rows, k, weight0, feed)
         else:
             mark0 = uintp(row) * uintp(feed.mark_stride) + uintp(section[6])
-            if section[9] > 0:
-                _pixel_by_pixel_short(scratch, row, rows, k, weight0, feed)
-            else:
-                _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
+            _pixel_by_pixel(total, begin, section, weight0, mark0, feed)
         if settle and section[9] > 0:
             unit0 = uintp(section[10]) + uintp(block) * uintp(WIDE)
             for p in range(uintp(len(scratch.places))):

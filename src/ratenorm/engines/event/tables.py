@@ -30,8 +30,9 @@ POINTS = 4  # along the segments of their pixel, each one pixel long, to all cha
 TOGETHER = (32, 16, 8)  # steps; fewer do not pay
 TOGETHER_FROM = 20_000  # 16-bit weights of a block from which it pays: they exceed the first-level cache
 PLANES = 72_000  # currents of all these steps that stay in the second-level cache beside the weights
-# Where the currents of several steps lie plane behind plane, those of one place must not lie a multiple of 4096 bytes
-# apart: a processor takes such a load for one of the store before and waits. A window is 96 numbers wide.
+# Where the currents of several steps lie plane behind plane, those of one place in neighbouring steps must not lie a
+# multiple of 4096 bytes apart: a processor takes such a load for one of the store before and waits. A window is 96
+# numbers wide.
 PAGE, APART = 1024, 96
 
 
