@@ -74,7 +74,7 @@ class Group:
                 self._bases[k] = stage.in_lanes(value.expand(len(x), *stage.layout.shape))
 
     def keep(self, images: Sequence[int]) -> None:
-        """Go on with some of the images only. What the others did stays counted; fit and first spikes cannot go on."""
+        """Go on with some of the images only."""
         for population in self.populations:
             population.keep(images)
         for relay in self.relays.values():

@@ -105,7 +105,7 @@ class PopulationState:
         return None if self._first is None else self.layout.from_lanes(self._first)
 
     def keep(self, images: Sequence[int]) -> None:
-        """Go on with some of the images only; what the others did stays counted."""
+        """Go on with some of the images only."""
         chosen = list(images)
         self._potential = aligned(self._potential.reshape(self.images, -1)[chosen])
         self._counts = aligned(self._counts.reshape(self.images, -1)[chosen])
