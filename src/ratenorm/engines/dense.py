@@ -239,8 +239,8 @@ class DenseSimulation:
         return out[0] if steps == 1 else torch.cat(out), tally
 
     def keep(self, images: Sequence[int]) -> None:
-        """Go on with some of the images only, in their order. What `advance` returns is of them from then on; a result, which
-        is of all images and steps, cannot be had any more once there were steps before."""
+        """Go on with some of the images only, in their order. What `advance` returns is of them from then on; a result,
+        which is of all images and steps, cannot be had any more once there were steps before."""
         chosen = torch.as_tensor(images, device=self.x.device)
         self.x, self.images = self.x[chosen], [self.images[i] for i in images]
         self.total = None if self.total is None else self.total[chosen]

@@ -98,8 +98,8 @@ class EventSimulation:
             return list(pool.map(called, items))
 
     def keep(self, images: Sequence[int]) -> None:
-        """Go on with some of the images only, in their order. What `advance` returns is of them from then on; a result, which
-        is of all images and steps, cannot be had any more once there were steps before."""
+        """Go on with some of the images only, in their order. What `advance` returns is of them from then on; a result,
+        which is of all images and steps, cannot be had any more once there were steps before."""
         groups, start = [], 0
         for group in self.groups:
             own = [i - start for i in images if start <= i < start + len(group.x)]
