@@ -13,7 +13,7 @@ from ratenorm.cli.main import main
 from ratenorm.errors import UsageError
 from ratenorm.experiments.paper import TABLE_1
 from ratenorm.experiments.presets import ALL, BY_NAME
-from ratenorm.experiments.reproduce import Scale
+from ratenorm.experiments.reproduce import Scale, scale_of_runs
 from ratenorm.experiments.targets import BY_TARGET, TARGETS, Folders, announcement, plan, state, stem
 
 CNN7 = BY_NAME["cnn7-mnist"]
@@ -120,6 +120,24 @@ def test_figures_are_read_off_a_record_without_its_network(
     assert list(announcement(plan(["fig6", "fig7", "headline"], "cnn7-mnist"), at)) == []
     (line,) = announcement(plan(["fig4"], "cnn7-mnist"), at)
     assert "fig4 needs it" in line
+
+
+@pytest.mark.parametrize(
+    ("missing", "open_figures"), [("SpikeNorm", []), ("RMP", ["fig6"]), ("Max Norm", ["fig6", "fig7"])]
+)
+def test_a_figure_asks_for_the_runs_it_shows_and_for_no_other(
+    missing: str, open_figures: list[str], tiny_results: Path, tiny: Scale, tmp_path: Path
+) -> None:
+    record = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+    whole = record["scale"]
+    record["runs"] = [run for run in record["runs"] if run["name"] != missing]
+    record["scale"] = f"unfinished: 13 of 14 runs; {whole}"
+    at = Folders(tmp_path / "nothing", tmp_path, None, tiny)
+    records.write(at.record(CNN7, 0), record)
+    for name in ("fig6", "fig7"):
+        lines = list(announcement(plan([name], "cnn7-mnist"), at))
+        assert [f"{name} needs it" in line for line in lines] == [True] * (name in open_figures)
+    assert scale_of_runs(record) == whole
 
 
 def test_the_list_shows_networks_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from ratenorm.experiments.paper import HEADLINE, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import Preset
 from ratenorm.experiments.record import run_entry
 from ratenorm.experiments.remember import remembered
-from ratenorm.experiments.reproduce import Place, Scale
+from ratenorm.experiments.reproduce import Place, Scale, scale_of_runs
 from ratenorm.experiments.results_tables import ann_of, race
 from ratenorm.experiments.spiking_runs import K_IMAGES
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
@@ -48,6 +48,14 @@ PICTURES: dict[str, tuple[str, ...]] = {
     "fig4": ("", "-layers"),
     "fig6": ("a", "b", "c"),
     "fig7": ("a", "b"),
+}
+
+
+# Runs of a network's record that are shown; other runs may still be missing.
+RUNS_SHOWN: dict[str, tuple[str, ...]] = {
+    "fig4": (),  # it runs the network itself
+    "fig6": ("RNL + RIL", "RNL", "Max Norm", "Robust Norm", "RMP"),
+    "fig7": ("RNL + RIL", "Max Norm"),
 }
 
 
@@ -88,7 +96,7 @@ def make_figure(name: str, stem: str, source: Source | None, folder: Path) -> Pa
         "versions": versions(),
         "hardware": hardware(),
         "seconds": time.monotonic() - began,
-        "scale": "full" if source is None else source.record["scale"],
+        "scale": "full" if source is None else scale_of_runs(source.record),
         "pictures": [f"{name}{end}{stem.removeprefix(name)}.svg" for end in PICTURES[name]],
         "data": data,
         "paper": paper,
@@ -170,7 +178,7 @@ def _figure_4(source: Source) -> Made:
 
 
 def _figure_6(source: Source) -> Made:
-    names = ["RNL + RIL", "RNL", "Max Norm", "Robust Norm", "RMP"]
+    names = RUNS_SHOWN["fig6"]
     runs = [_slim(run, ann_of(source.record, run["name"])) for run in _named(source.record, names)]
     images = source.record["data"]["images"]
     layers = [layer["name"] for layer in runs[0]["layers"]]
@@ -186,13 +194,13 @@ def _figure_6(source: Source) -> Made:
         f"on {min(K_IMAGES, images)} of the images, the bound 2Ω/t dashed; (b) accuracy over time; (c) Ω and threshold "
         "of every layer. Dots in (b): from there on a run is within one point of its ANN."
     )
-    return caption, {"layers": picked, "in_a_and_c": names[:3]}, {"runs": runs}, paper
+    return caption, {"layers": picked, "in_a_and_c": list(names[:3])}, {"runs": runs}, paper
 
 
 def _figure_7(source: Source) -> Made:
     record = source.record
     target = 0.9 if source.preset.data == "cifar10" else None
-    ours, theirs = _named(record, ["RNL + RIL", "Max Norm"])
+    ours, theirs = _named(record, RUNS_SHOWN["fig7"])
     runs = [_slim(run, ann_of(record, run["name"]), layers=False) for run in (ours, theirs)]
     for run in runs:
         run["target"] = run["ann"]["accuracy"] - 0.01 if target is None else target

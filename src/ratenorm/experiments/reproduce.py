@@ -43,6 +43,12 @@ CALIBRATION = 1000
 UNFINISHED = "unfinished"  # how the scale of a record begins that has not all its runs yet
 
 
+def scale_of_runs(record: dict[str, Any]) -> str:
+    """At which scale the runs were made that a record has, whether or not others are still missing."""
+    scale = str(record["scale"])
+    return scale.partition("; ")[2] if scale.startswith(UNFINISHED) else scale
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much of an experiment to run: all of it, or a short run that proves the preset on a subset."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ratenorm import records
 from ratenorm.errors import UsageError
-from ratenorm.experiments.figures import PICTURES, Source, make_figure
+from ratenorm.experiments.figures import PICTURES, RUNS_SHOWN, Source, make_figure
 from ratenorm.experiments.paper import TABLE_1, TABLE_2
 from ratenorm.experiments.presets import ALL, BY_NAME, Preset, named
 from ratenorm.experiments.reproduce import UNFINISHED, Place, Scale, label, place_of, reproduce
@@ -172,11 +172,14 @@ def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[st
 
 
 def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
-    """Only figure 4 runs the network itself; the others are read off its record, where that is finished."""
+    """Only figure 4 runs the network itself; figures are read off its record, where that has the runs they show."""
     path = at.record(preset, seed)
     if not path.exists() or (name == "fig4" and not at.place(preset, seed).relu.exists()):
         return False
-    return not str(records.read(path)["scale"]).startswith(UNFINISHED)
+    record = records.read(path)
+    if name in RUNS_SHOWN:
+        return {run["name"] for run in record["runs"]}.issuperset(RUNS_SHOWN[name])
+    return not str(record["scale"]).startswith(UNFINISHED)
 
 
 def stem(shown: Shown, scale: Scale) -> str:
