@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders import chain, fire
 from ratenorm.convert.grid import on_grid
-from ratenorm.engines.event import jobs
+from ratenorm.engines.event import costs, jobs
 from ratenorm.engines.event.board import FIRST_NUMBER
 from ratenorm.engines.event.compiled import code_of
 from ratenorm.engines.event.plan import plan
@@ -112,6 +112,25 @@ def test_steps_added_together_are_those_added_one_by_one(pooled: bool, images: i
             assert torch.equal(ours.counts, theirs.counts)
             assert torch.equal(ours.potential, theirs.potential)
             assert torch.equal(ours.spikes, theirs.spikes)
+
+
+@pytest.mark.parametrize("convolved", [False, True])
+def test_few_spikes_and_convolutions_go_step_by_step(convolved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the tables would allow to take several steps together."""
+    if convolved:
+        monkeypatch.setattr(costs, "ENTRY", 1e9)
+    generator = torch.Generator().manual_seed(0)
+    net = on_grid(convolution(torch.randn(40, 80, 3, 3, generator=generator), False))
+    assert plan(net, True).stages[1].together > 1
+    x = torch.rand(2, *net.input_shape, generator=generator) * (1.0 if convolved else 0.04)
+    event, dense = start(net, x, "auto"), start(net, x, "dense")
+    for simulation in (event, dense):
+        simulation.advance(32)
+    assert event.choices["second"] == convolved
+    assert together(event, 32) == 1
+    assert event.result().layers[1].counts.any()
+    for ours, theirs in zip(event.result().layers, dense.result().layers, strict=True):
+        assert torch.equal(ours.counts, theirs.counts)
 
 
 def test_lanes_of_zeros_are_no_obstacle() -> None:
