@@ -133,6 +133,15 @@ def test_a_job_that_stops_says_why_and_where_it_goes_on(helpers: int) -> None:
         assert boards[:, FIRST_NUMBER].tolist() == [1, 2, 3]
 
 
+def test_helpers_sleep_while_there_is_nothing_to_share() -> None:
+    with Crew(1) as crew:
+        assert listed(crew, 1, parts=2)
+        crew.rest()
+        assert listed(crew, 2, parts=1)
+        assert not crew._awake.is_set()
+        assert listed(crew, 3, parts=2)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("images", [1, 5])
 def test_the_number_of_threads_changes_nothing(threads: int, images: int) -> None:

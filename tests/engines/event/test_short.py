@@ -40,7 +40,7 @@ def test_sixteen_bits_hold_every_weight_and_every_sum(seed: int, channels: int, 
     weight = 2**size * torch.randn(33, channels, 3, 3, generator=generator).pow(3)  # with outliers
     net = on_grid(convolution(weight, pooled))
     stage = plan(net, True).stages[1]
-    route = stage.listed[0][1]
+    [route] = stage.listed
     lanes = torch.nn.functional.pad(route.weight, (0, 31)).view(channels, 9, 2, 32).permute(2, 0, 1, 3)
     short = as_short(lanes, route)
     assert short is not None
@@ -91,7 +91,7 @@ def together(event: EventSimulation, steps: int) -> int:
     """How many were added together for the second population, in the last chunk of so many steps."""
     room = event.rooms.get_nowait()
     event.rooms.put(room)
-    script = next(script for sizes, script in room.scripts.items() if sizes.steps == steps)
+    script = next(script for chunk, script in room.scripts.items() if chunk.steps == steps)
     [board] = (board for board in script.boards if board[0] == code_of(jobs.listed))
     return int(board[FIRST_NUMBER + jobs.TOGETHER])
 

@@ -12,14 +12,13 @@ import torch
 from random_graphs import random_images, random_net
 from torch import nn
 
-from builders import chain, fire, tiny_conversion
+from builders import tiny_conversion
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.engines.event import costs
 from ratenorm.engines.event.simulation import EventSimulation
 from ratenorm.engines.simulate import EngineName, simulate, start, stream
 from ratenorm.graph.net import SpikingNet
-from ratenorm.graph.ops import Conv
 
 
 @pytest.fixture
@@ -79,22 +78,6 @@ def test_auto_convolves_where_spikes_are_many_and_shows_it(monkeypatch: pytest.M
     assert [share for share in dense.choices.values() if share] == [1.0] * 3  # all but the first population
     assert dense.result().engine == "auto"
     assert events.result().engine == "event"
-
-
-def test_a_chunk_by_convolution_leaves_nothing_to_the_next_one_by_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cost, value in (("UNPACK", 0.0), ("MULTIPLY_ADD", 0.0), ("REORDER", 1.0), ("ENTRY", 1.4)):
-        monkeypatch.setattr(costs, cost, value)  # from about a hundred spikes on convolution is cheaper
-    conv = Conv(torch.ones(4, 4, 3, 3), None, (1, 1), (1, 1, 1, 1))
-    net = chain((4, 6, 6), ("first", fire()), ("conv", conv), ("second", fire()))
-    bright, dark = torch.ones(1, 4, 6, 6), torch.zeros(1, 4, 6, 6)
-    dark[:, :, 2, 2] = 1.0
-    for x, by_convolution in ((bright, 1.0), (dark, 0.0), (bright, 1.0), (dark, 0.0)):
-        going = EventSimulation(net, x)
-        going.advance(5)
-        assert going.choices["second"] == by_convolution
-        for ours, theirs in zip(going.result().layers, simulate(net, x, 5, engine="dense").layers, strict=True):
-            assert torch.equal(ours.counts, theirs.counts)
-            assert torch.equal(ours.potential, theirs.potential)
 
 
 def test_steps_may_be_taken_in_any_portions() -> None:
@@ -218,14 +201,3 @@ def test_before_its_first_step_a_simulation_has_no_spikes_and_its_start_potentia
     going.keep([1])
     going.advance(3)
     assert torch.equal(going.result().logits, simulate(net, random_images(net, 2, 5)[1:], 3, engine="event").logits)
-
-
-def test_a_thread_keeps_few_scripts_and_uses_them_again() -> None:
-    net = random_net(5)
-    x = random_images(net, 1, 5)
-    for steps in (4, 3, 4, 5, 4):
-        assert torch.equal(
-            simulate(net, x, steps, engine="event").logits, simulate(net, x, 5, engine="event").logits[:steps]
-        )
-    room = EventSimulation(net, x).rooms.get_nowait()
-    assert 1 <= len(room.scripts) <= 2

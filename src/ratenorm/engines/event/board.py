@@ -22,7 +22,7 @@ from ratenorm.engines.event.compiled import compiled
 
 Where = list[int]  # address and length of some arrays
 
-FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 2, 22, 26
+CODE, PARTS, FIRST_NUMBER, FIRST_ARRAY, ARRAYS = 0, 1, 2, 22, 26
 STOPPED = FIRST_ARRAY + 2 * ARRAYS  # 0 where nothing did
 SIZE = STOPPED + 1
 BYTES = 8 * SIZE
@@ -94,14 +94,14 @@ def array_of(place: Array, kind: type) -> Array:
 def heading(address: int) -> tuple[int, int]:
     """Code and parts of the job on the board at an address."""
     board = carray(_pointer(address, np.int64), (FIRST_NUMBER,))
-    return board[0], board[1]
+    return board[CODE], board[PARTS]
 
 
 @compiled
 def read(address: int) -> tuple[int, Array, Array]:
     """Parts, numbers and places of arrays of the board at an address."""
     board = carray(_pointer(address, np.int64), (SIZE,))
-    return board[1], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:STOPPED].reshape((ARRAYS, 2))
+    return board[PARTS], board[FIRST_NUMBER:FIRST_ARRAY], board[FIRST_ARRAY:STOPPED].reshape((ARRAYS, 2))
 
 
 @compiled

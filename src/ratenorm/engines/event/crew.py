@@ -68,7 +68,9 @@ class Crew:
         Returns the board that stopped and why, a reason of jobs.py; the number of boards and 0 where all are done.
         """
         address, last = address_of(script), len(script)
-        self._awake.set()
+        if self._threads and bool((script[first:, boards.PARTS] > 1).any()):
+            self._flags[turns.TURN] = self._flags[turns.COUNT]  # no rest any more, and no new turn yet
+            self._awake.set()
         at, waiting = turns.follow(address, first, last, self._flags, PATIENCE)
         while waiting:
             self._awake.set()  # in case a helper lay down just when the job was announced
@@ -80,7 +82,7 @@ class Crew:
             return last, 0
         why, script[at, boards.STOPPED] = int(script[at, boards.STOPPED]), 0
         if why == boards.FAILED:
-            name = name_of(int(script[at, 0]))
+            name = name_of(int(script[at, boards.CODE]))
             raise RuntimeError(f"The event engine: {name} failed in compiled code; its message is above.")
         return at, why
 
@@ -88,7 +90,7 @@ class Crew:
         """Leave the processor to others until the next job."""
         if self._threads:
             self._awake.clear()
-            self._flags[int(turns.TURN)] = turns.REST
+            self._flags[turns.TURN] = turns.REST
 
     def _help(self, part: int) -> None:
         while not self._over:

@@ -19,9 +19,10 @@ from ratenorm.engines.event.affine import ChunkValues, base, still_values
 from ratenorm.engines.event.arrays import NOTHING, Array, address_of, unset
 from ratenorm.engines.event.crew import Crew
 from ratenorm.engines.event.plan import Plan, Stage
-from ratenorm.engines.event.script import Room, Script, Sizes
+from ratenorm.engines.event.script import Chunk, Room, Script
 from ratenorm.engines.event.state import PopulationState, RelayState
 from ratenorm.engines.event.threads import torch_threads
+from ratenorm.errors import SimulationError
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire, Input, MaxPool
 
@@ -36,7 +37,6 @@ class Settings:
     fit: bool
     first_spikes: bool
     choose: bool  # between events and convolution, layer by layer; else events wherever they can be listed
-    parts: int  # threads that may work on one group
 
 
 class Group:
@@ -46,6 +46,7 @@ class Group:
         net = settings.net
         self.settings = settings
         self.step = 0
+        self._broken = False  # stopped in the middle of a chunk
         self.total: Tensor | None = None
         self.logits: list[Tensor] = []
         self.noted: list[Array] = []  # [population, (spikes, synaptic operations), step] of every chunk
@@ -87,12 +88,20 @@ class Group:
 
     def advance(self, steps: int, chunk: int, room: Room, crew: Crew) -> Tensor:
         """Run `steps` further steps, a chunk at a time; returns their logits [steps, images, classes]."""
-        return torch.cat([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
+        if self._broken:
+            raise SimulationError(
+                f"Simulating: these images were interrupted behind step {self.step}, and their neurons are not all at "
+                "the same step. Start a new simulation."
+            )
+        self._broken = True
+        logits = torch.cat([self._chunk(size, room, crew) for size in chunks(steps, chunk)])
+        self._broken = False
+        return logits
 
     def _chunk(self, steps: int, room: Room, crew: Crew) -> Tensor:
         settings, images = self.settings, len(self.x)
         stages = settings.plan.stages
-        script = room.script(stages, Sizes(images, steps, min(settings.parts, crew.size), settings.choose))
+        script = room.script(stages, Chunk(images, steps, crew.size, settings.choose))
         script.begin([population.begin() for population in self.populations], self._bases)
         values = ChunkValues(settings.net, self.still, steps, partial(self._source, script))
         extra: dict[int, Array] = {}

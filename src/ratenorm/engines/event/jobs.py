@@ -25,6 +25,7 @@ GROW, COMPUTE, DENSE = 2, 3, 4  # why one stops the chunk: entries are too few; 
 # used), size of a part's scratch; whether to fetch the weights, steps together, whether all begins with zeros; the
 # address of `add`.
 # Arrays: potential, counts, threshold, spikes, base, extra; total, whole, recent, places; then those of a feed.
+COLUMNS, BLOCK_SIZE, SHORT_SIZE, SHORT_USED = 11, 12, 13, 14
 SCRATCH_SIZE, FETCH, TOGETHER, FRESH, ADD = 15, 16, 17, 18, 19
 POTENTIAL, COUNTS, BASE, EXTRA, MODES, SECTIONS = 0, 1, 4, 5, 13, 14
 # Numbers of lists: rows, pixels, words, section, sections, mark, stride of marks, first entry; of pooled ones the
@@ -32,6 +33,9 @@ POTENTIAL, COUNTS, BASE, EXTRA, MODES, SECTIONS = 0, 1, 4, 5, 13, 14
 # Arrays: spikes in words as wide as a pixel's channels fill (fewer of them to count), entries, spikes by row, ranges,
 # marks, table, windows.
 FIRST_ENTRY, LISTED_PIXELS, SPIKE_COST = 7, 12, 13
+# Numbers of `ready`: lists, entries needed. Of `decide`: lists, rows, picoseconds torch would take, whether it has
+# something to compute anyway, most steps together.
+ENTRIES_NEEDED, TORCH_TAKES, COMPUTED, MOST_TOGETHER = 1, 2, 3, 4
 LISTED_ENTRIES, BY_ROW, RANGES = 1, 2, 3
 
 WEIGHTS_A_SPIKE = 1024  # of a block: where there are fewer, most are needed, so they are read through in order
@@ -41,7 +45,7 @@ SLIDE = 3.0  # from which it pays to keep those of its neighbours there too
 
 @compiled
 def ready(board: int, part: int) -> int:
-    """Give the lists on the next boards their places among the entries. Numbers: lists, entries needed."""
+    """Give the lists on the next boards their places among the entries."""
     n = read(board)[1]
     used, room = 0, 0
     for k in range(n[0]):
@@ -50,7 +54,7 @@ def ready(board: int, part: int) -> int:
         by_row = array_of(arrays[BY_ROW], int64)
         for row in range(own[0]):
             used += by_row[row] + 16  # a list has no more entries than its row has spikes; see listing.py
-    n[1] = used
+    n[ENTRIES_NEEDED] = used
     if used > room:
         stop(board, GROW)
     return DONE
@@ -58,10 +62,7 @@ def ready(board: int, part: int) -> int:
 
 @compiled
 def decide(board: int, part: int) -> int:
-    """How the neurons on the next board are run, by what the boards before have listed.
-
-    Numbers: lists, rows, picoseconds torch would take, whether it has something to compute anyway, most steps together.
-    """
+    """How the neurons on the next board are run, by what the boards before have listed."""
     n = read(board)[1]
     lists, rows = n[0], n[1]
     _, fire, arrays = read(board + BYTES)
@@ -78,14 +79,15 @@ def decide(board: int, part: int) -> int:
         modes[k] = int64(found > MANY * pixels) + int64(found > SLIDE * pixels)
         listed += found
         cost += found * own[SPIKE_COST]
-    dense = cost > n[2]
-    arrays[SECTIONS, 1] = 0 if dense else lists * fire[11]
+    dense = cost > n[TORCH_TAKES]
+    arrays[SECTIONS, 1] = 0 if dense else lists * fire[COLUMNS]
     arrays[EXTRA, 1] = 0
-    fire[FETCH] = int64(listed * WEIGHTS_A_SPIKE > fire[12] + fire[14])
-    fire[TOGETHER] = n[4] if lists > 0 and modes[0] > 0 and not dense and n[3] == 0 else 1
+    fire[FETCH] = int64(listed * WEIGHTS_A_SPIKE > fire[BLOCK_SIZE] + fire[SHORT_USED])
+    together = lists > 0 and modes[0] > 0 and not dense and n[COMPUTED] == 0
+    fire[TOGETHER] = n[MOST_TOGETHER] if together else 1
     if dense:
         stop(board, DENSE)
-    elif n[3] != 0:
+    elif n[COMPUTED] != 0:
         stop(board, COMPUTE)
     return DONE
 
@@ -126,17 +128,17 @@ def _feed(n: Array, a: Array) -> Feed:
         array_of(a[12], uint32),
         n[10],
         array_of(a[13], int64),
-        sections.reshape((len(sections) // n[11], n[11])),
+        sections.reshape((len(sections) // n[COLUMNS], n[COLUMNS])),
         array_of(a[15], float32),
         array_of(a[16], uint32),
         array_of(a[17], uint8),
         segments.reshape((len(segments) // 3, 3)),
         array_of(a[19], float32),
         array_of(a[20], float32),
-        n[12],
+        n[BLOCK_SIZE],
         array_of(a[21], int16),
-        n[13],
-        n[14],
+        n[SHORT_SIZE],
+        n[SHORT_USED],
         array_of(a[22], float32),
         array_of(a[23], float32),
         array_of(a[24], uint16),

@@ -45,9 +45,10 @@ class Stage:
 
     node: Node
     layout: Layout
-    listed: tuple[tuple[str, Route], ...]  # (summand, route)
+    listed: tuple[Route, ...]
     skip: Route | None  # a skip connection, added from the spikes themselves
     computed: tuple[str, ...]  # summands left to torch
+    summands: tuple[str, ...]  # left to torch where it is to compute what could be listed; each as often as it occurs
     base: Tensor | None  # [1, …]; None where it depends on the images
     fan_out: Array  # empty for the output
     fan_out_by_word: bool  # or by neuron
@@ -70,25 +71,20 @@ class Stage:
         """The node whose value is its current."""
         return self.node.inputs[0] if self.fires else self.node.name
 
-    @property
-    def summands(self) -> tuple[str, ...]:
-        """All that is not a skip connection."""
-        return tuple(dict.fromkeys([*self.computed, *(name for name, _ in self.listed)]))
-
     @cached_property
     def spike_costs(self) -> list[float]:
         """Of a listed spike, route by route."""
         blocks, short = self.layout.blocks, self.tables.in_short
-        return [costs.of_a_spike(route, blocks, s) for (_, route), s in zip(self.listed, short, strict=True)]
+        return [costs.of_a_spike(route, blocks, s) for route, s in zip(self.listed, short, strict=True)]
 
     @cached_property
     def dense_costs(self) -> tuple[float, float]:
         """What torch would take instead, for each row and once in a chunk."""
-        return costs.of_convolution([route for _, route in self.listed], self.layout.pixels)
+        return costs.of_convolution(self.listed, self.layout.pixels)
 
     @cached_property
     def tables(self) -> Tables:
-        return make_tables(self.layout, [route for _, route in self.listed])
+        return make_tables(self.layout, list(self.listed))
 
     @cached_property
     def together(self) -> int:
@@ -176,23 +172,27 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     current = node.inputs[0] if fires else node.name
     layout = Layout.of(net.shapes[current])
     populations = {n.name for n in net.populations}
-    listed: list[tuple[str, Route]] = []
+    skip: Route | None = None
+    listed: list[Route] = []
     computed: list[str] = []
+    either: list[str] = []
     for name in summands(net, current):
         if name in static:
             continue
         found = routes(net, name, populations.__contains__) if layout.listable else None
         if found is None:
             computed.append(name)
+        elif fires and skip is None and len(found) == 1 and found[0].skip:
+            skip = found[0]
         else:
-            listed += [(name, route) for route in found]
-    skip = next((route for _, route in listed if route.skip and fires), None)
-    listed = [(name, route) for name, route in listed if route is not skip]
-    if listed and (layout.pixels == 1 or all(route.diagonal for _, route in listed)):
+            listed += found
+            either.append(name)
+    if listed and (layout.pixels == 1 or all(route.diagonal for route in listed)):
         layout = layout.widened()
     fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
     constant = None if _reads(net, current, static) else base(net, current, {})
-    return Stage(node, layout, tuple(listed), skip, tuple(computed), constant, fan_out, by)
+    together = (*computed, *either)
+    return Stage(node, layout, tuple(listed), skip, tuple(computed), together, constant, fan_out, by)
 
 
 def _reads(net: SpikingNet, name: str, static: frozenset[str]) -> bool:

@@ -53,7 +53,7 @@ class Scratch(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """The lists of a chunk and the tables of a stage, side by side (see room.py and tables.py)."""
+    """The lists of a chunk and the tables of a stage, side by side (see script.py and tables.py)."""
 
     entries: Array
     ranges: Array

@@ -25,8 +25,8 @@ _NEVER = 1 << 62  # picoseconds
 _KEPT = 2  # scripts of a room: chunks of full size, and what is left at the end
 
 
-class Sizes(NamedTuple):
-    """Of a chunk; `parts` threads share it. `choose` between events and convolution, else events where possible."""
+class Chunk(NamedTuple):
+    """Its size; `parts` threads share it. `choose` between events and convolution, else events where possible."""
 
     images: int
     steps: int
@@ -52,8 +52,8 @@ _STATES = slice(_array(jobs.POTENTIAL), _array(jobs.COUNTS) + 2)
 class Script:
     """Boards for all stages, in order. Of each: `ready`, its lists, `decide`, its neurons, what they did."""
 
-    def __init__(self, stages: Sequence[Stage], sizes: Sizes) -> None:
-        self.sizes, rows = sizes, sizes.images * sizes.steps
+    def __init__(self, stages: Sequence[Stage], chunk: Chunk) -> None:
+        self.chunk, rows = chunk, chunk.images * chunk.steps
         firing = [stage for stage in stages if stage.fires]
         self.words = {s.name: zeros(rows * s.layout.pixels * s.layout.words, np.uint16) for s in firing}
         self.noted: Array = np.zeros((len(firing), 2, rows), np.int64)  # [population, (spikes, operations), row]
@@ -66,16 +66,18 @@ class Script:
         self._readers: list[tuple[int, int]] = []  # of entries: board, and which of its arrays they are
         self._scratch(stages, rows)
         self._written: list[Array] = []
+        self._held: list[Array] = []  # whose addresses are on the boards, beside the entries, which may be exchanged
         for k, stage in enumerate(stages):
             self._add_stage(k, stage)
         self.boards = new_boards(len(self._written))
-        self.boards[:] = self._written
+        for at, board in enumerate(self._written):
+            self.boards[at] = board
 
     def _scratch(self, stages: Sequence[Stage], rows: int) -> None:
         """Entries are lists, ranges say where each lies, marks where the part of a pixel ends; modes say how lists are
         read. Then room for the currents of a step, or of several in whole numbers; and for counts, which are left zero.
         All serve one stage after the other."""
-        tables, parts = [stage.tables for stage in stages], self.sizes.parts
+        tables, parts = [stage.tables for stage in stages], self.chunk.parts
         lists = max((len(t.sections) for t in tables), default=0)
         self._entries = zeros(_FIRST_SIZE, np.uint32)
         self._ranges: Array = np.zeros((rows * lists, 2), np.uint64)
@@ -87,20 +89,21 @@ class Script:
         self._whole = zeros(parts * planes, np.int32)
 
     def _together(self, stage: Stage) -> int:
-        return min(self.sizes.steps, stage.together)
+        return min(self.chunk.steps, stage.together)
 
     def _add(self, job: Job, parts: int, numbers: Sequence[int], arrays: Sequence[Array]) -> int:
-        """The next board. Its arrays must live as long as the script or its network."""
+        """The next board."""
         [board] = new_boards(1)
         write(board, code_of(job), parts, numbers, where(*arrays))
         self._written.append(board)
+        self._held += [values for values in arrays if values is not self._entries]
         at = len(self._written) - 1
         self._readers += [(at, k) for k, values in enumerate(arrays) if values is self._entries]
         return at
 
     def _add_stage(self, k: int, stage: Stage) -> None:
-        layout, rows = stage.layout, self.sizes.images * self.sizes.steps
-        parts = min(self.sizes.parts, layout.blocks)
+        layout, rows = stage.layout, self.chunk.images * self.chunk.steps
+        parts = min(self.chunk.parts, layout.blocks)
         if not stage.fires and not stage.listed:
             return  # torch computes such an output
         if stage.driven:
@@ -117,12 +120,12 @@ class Script:
         if stage.base is None:
             self._bases[k] = self._fires[-1]
         numbers = [rows, layout.pixels, layout.words, int(stage.fan_out_by_word)]
-        parts = min(self.sizes.parts, rows)
+        parts = min(self.chunk.parts, rows)
         self._add(jobs.tallied, parts, numbers, [words, stage.fan_out, self._noted[stage.name]])
 
     def _add_lists(self, stage: Stage, rows: int) -> None:
         self._add(jobs.ready, 1, [len(stage.listed), 0], [])
-        for k, (_, route) in enumerate(stage.listed):
+        for k, route in enumerate(stage.listed):
             self._add_list(stage, k, route, rows)
 
     def _add_list(self, stage: Stage, k: int, route: Route, rows: int) -> None:
@@ -137,18 +140,18 @@ class Script:
         cost = [route.grid, round(1000 * stage.spike_costs[k])]
         lists = [self._entries, self._noted[route.source][0], self._ranges, self._marks]
         arrays = [self.words[route.source], *lists, _POSITIONS, windows]
-        self._add(job, min(self.sizes.parts, rows), [*numbers, *pooled, *cost], arrays)
+        self._add(job, min(self.chunk.parts, rows), [*numbers, *pooled, *cost], arrays)
 
     def _add_decide(self, stage: Stage, rows: int) -> int:
         by_row, once = stage.dense_costs
-        torch_takes = round(1000 * (rows * by_row + once)) if self.sizes.choose and stage.listed else _NEVER
+        torch_takes = round(1000 * (rows * by_row + once)) if self.chunk.choose and stage.listed else _NEVER
         numbers = [len(stage.listed), rows, torch_takes, int(bool(stage.computed)), self._together(stage)]
         return self._add(jobs.decide, 1, numbers, [])
 
     def _numbers(self, stage: Stage) -> list[int]:
         layout = stage.layout
         base = (layout.size, layout.width, layout.lanes) if stage.base is None else stage.base_everywhere[1:]
-        sizes = [self.sizes.images, self.sizes.steps, layout.pixels, layout.blocks, layout.width]
+        sizes = [self.chunk.images, self.chunk.steps, layout.pixels, layout.blocks, layout.width]
         apart = (stage.thresholds.block, stage.thresholds.pixel) if stage.fires else (0, 0)
         return [*sizes, *apart, *base, *stage.tables.numbers, 0, 1, 0, code_of(jobs.add, 6)]
 
@@ -172,7 +175,7 @@ class Script:
 
     def grow(self, board: int) -> None:
         """More entries, as many as a `ready` needs and some for the next."""
-        self._entries = zeros(2 * int(self.boards[board, FIRST_NUMBER + 1]), np.uint32)
+        self._entries = zeros(2 * int(self.boards[board, FIRST_NUMBER + jobs.ENTRIES_NEEDED]), np.uint32)
         for reader, k in self._readers:
             self._put(reader, k, self._entries)
 
@@ -184,12 +187,12 @@ class Room:
     """The scripts of a thread, to be used again."""
 
     def __init__(self) -> None:
-        self.scripts: dict[Sizes, Script] = {}
+        self.scripts: dict[Chunk, Script] = {}
 
-    def script(self, stages: Sequence[Stage], sizes: Sizes) -> Script:
+    def script(self, stages: Sequence[Stage], chunk: Chunk) -> Script:
         """One for chunks of this size, of one and the same network."""
-        if sizes not in self.scripts:
+        if chunk not in self.scripts:
             if len(self.scripts) == _KEPT:
                 del self.scripts[next(iter(self.scripts))]
-            self.scripts[sizes] = Script(stages, sizes)
-        return self.scripts[sizes]
+            self.scripts[chunk] = Script(stages, chunk)
+        return self.scripts[chunk]

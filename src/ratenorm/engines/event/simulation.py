@@ -25,7 +25,7 @@ from ratenorm.graph.net import SpikingNet, check_input
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-CHUNK = 32  # steps a layer is run before the next one; below 256, see fire.Scratch
+CHUNK = 32  # steps a layer is run before the next one; below 256, see scatter.Scratch
 WORKING_SET = 64 << 20  # bytes of state and spikes of the images that are run together
 
 
@@ -52,10 +52,9 @@ class EventSimulation:
         self.threads = torch.get_num_threads()
         size = self._images_together()
         starts = range(0, len(x), size)
-        parts = max(1, self.threads // max(1, len(starts)))
         chosen: Coding = Constant() if coding is None else coding
         made = plan(net, isinstance(chosen, Constant))
-        settings = Settings(net, made, chosen, fit, first_spikes, choose, parts)
+        settings = Settings(net, made, chosen, fit, first_spikes, choose)
         self.rooms = made.rooms
 
         def made_group(start: int, _: Crew) -> Group:
@@ -76,10 +75,9 @@ class EventSimulation:
                 room = self.rooms.get_nowait()
             except Empty:
                 room = Room()
-            try:
-                return group.advance(steps, CHUNK, room, crew)
-            finally:
-                self.rooms.put(room)
+            logits = group.advance(steps, CHUNK, room, crew)
+            self.rooms.put(room)  # not where something went wrong: nobody knows what is on its boards
+            return logits
 
         return torch.cat(self._each(moved_on, self.groups, helpers=self.threads - 1), 1)
 

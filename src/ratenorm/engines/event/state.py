@@ -109,6 +109,12 @@ class PopulationState:
         chosen = list(images)
         self._potential = aligned(self._potential.reshape(self.images, -1)[chosen])
         self._counts = aligned(self._counts.reshape(self.images, -1)[chosen])
+        if self._target is not None and self._goal is not None and self._fit_counts is not None:
+            self._target = self._target[chosen]
+            self._goal = aligned(self._goal.reshape(self.images, -1)[chosen])
+            self._fit_counts = aligned(self._fit_counts.reshape(self.images, -1)[chosen])
+        if self._first is not None:
+            self._first = aligned(self._first.reshape(self.images, -1)[chosen])
         self.images = len(chosen)
         self._where = where(self._potential, self._counts)
 

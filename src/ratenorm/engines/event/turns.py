@@ -16,7 +16,7 @@ from ratenorm.engines.event.board import BYTES, FAILED, LINE, acquire, call, hea
 from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.jobs import DONE
 
-TURN, JOB, COUNT = uintp(0), 1, 2  # flags: the turn, or REST; the address of its board; how many turns there were
+TURN, JOB, COUNT = 0, 1, 2  # flags: the turn, or REST; the address of its board; how many turns there were
 REST = -1  # a turn that is no job: go back to Python and wait there
 
 
@@ -52,7 +52,7 @@ def follow(boards: int, first: int, last: int, flags: Array, patience: int) -> t
         if heading(board)[1] > 1:
             flags[COUNT] += 1
             flags[JOB] = board
-            release(flags, TURN, flags[COUNT])
+            release(flags, uintp(TURN), flags[COUNT])
             do(board, 0)
             if not finished(flags, patience):
                 return at, True
@@ -69,7 +69,7 @@ def help_out(flags: Array, part: int, patience: int) -> bool:
     done = acquire(flags, uintp(part * LINE))
     tries = 0
     while tries < patience:
-        now = acquire(flags, TURN)
+        now = acquire(flags, uintp(TURN))
         if now == REST:
             return False
         if now == done:
