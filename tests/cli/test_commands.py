@@ -279,6 +279,35 @@ def test_evaluations_that_cannot_be(
     assert fails(capsys, 1, *evaluated(foreign, "d2"))
     nameless = save(chain((3,), ("out", Linear(torch.ones(2, 3), None))), tmp_path / "nameless")
     assert fails(capsys, 1, *evaluated(nameless, "e", "--data", "mnist"))
+    assert "is 1.5; it is a fraction" in fails(capsys, 2, *evaluated(spiking_file, "f", "--early-exit", "1.5"))
+    assert "--split test" in fails(capsys, 2, *evaluated(spiking_file, "g", "--early-exit", "0.01", "--split", "train"))
+
+
+def test_evaluate_says_what_was_chosen_and_what_early_exit_makes_of_it(
+    spiking_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ratenorm.engines.event import costs
+
+    words = ["evaluate", str(spiking_file), "--steps", "6", "--images", "25", "--batch-size", "10"]
+    assert main([*words, "--out", str(tmp_path / "a"), "--early-exit", "0.02"]) == 0
+    text, _ = said(capsys)
+    assert "Engine: auto; by events in all" in text
+    run = records.read(tmp_path / "a" / records.FILE_NAME)["runs"][0]
+    assert set(run["choices"].values()) == {0.0}
+    exits = run["early_exit"]
+    assert exits["allowed_loss"] == 0.02
+    assert sum(exits["histogram"]) == 25
+    assert f"after {exits['mean_steps']:.1f} of 6 steps on average, {exits['worst_steps']} at worst" in text
+
+    monkeypatch.setattr(costs, "ENTRY", 1e9)
+    assert main([*words, "--out", str(tmp_path / "b")]) == 0
+    text, _ = said(capsys)
+    assert "by convolution:" in text
+    assert "(100%)" in text
+    assert "Early exit" not in text
+    assert main([*words, "--out", str(tmp_path / "c"), "--engine", "dense"]) == 0
+    text, _ = said(capsys)
+    assert "Engine: dense." in text
 
 
 def test_compare_resumes_where_it_stopped(

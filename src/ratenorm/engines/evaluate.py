@@ -69,6 +69,12 @@ class Evaluation:
     relay_ops: Tensor = field(default_factory=lambda: torch.zeros(0))  # [T]
     seconds: float = 0.0
     engine: str = ""
+    convolved: dict[str, float] = field(default_factory=dict)  # by layer: images times the share done by convolution
+
+    @property
+    def choices(self) -> dict[str, float]:
+        """By layer the share of its work that was done by convolution instead of events; nothing if all was dense."""
+        return {name: amount / self.images for name, amount in self.convolved.items()}
 
     @property
     def accuracy(self) -> list[float]:
@@ -113,6 +119,8 @@ class Evaluation:
             totals.add(layer, self.steps)
         for _, ops in result.relays:
             self.relay_ops += ops.cpu()
+        for name, share in result.choices.items():
+            self.convolved[name] = self.convolved.get(name, 0.0) + share * len(labels)
         self.images += len(labels)
         self.correct += (result.logits.argmax(-1).cpu() == labels.cpu()).sum(1)
         self.analog_correct += int((analog.argmax(-1).cpu() == labels.cpu()).sum())
@@ -125,6 +133,8 @@ class Evaluation:
         self.images, self.analog_correct = int(counts[0]), int(counts[1])
         self.correct = distributed.total(self.correct)
         self.relay_ops = distributed.total(self.relay_ops)
+        shares = distributed.total(torch.tensor(list(self.convolved.values()), dtype=torch.float64))
+        self.convolved = dict(zip(self.convolved, shares.tolist(), strict=True))
         for layer in self.layers:
             layer.spikes, layer.synaptic_ops = distributed.total(layer.spikes), distributed.total(layer.synaptic_ops)
             layer.rates = distributed.total(layer.rates)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -68,6 +68,7 @@ class SimResult:
     layers: tuple[LayerActivity, ...]
     relays: tuple[tuple[str, Tensor], ...]  # synaptic operations [T] of spikes passed on by max-pools
     engine: str
+    choices: dict[str, float] = field(default_factory=dict)  # by layer: the share done by convolution, not by events
 
     @property
     def steps(self) -> int:
@@ -103,5 +104,14 @@ class SimResult:
         per_neuron = float(self.spikes_per_step.sum()) / max(1, neurons * batch)
         return (
             f"{batch} images, {self.steps} steps on the {self.engine} engine: {per_neuron:.2f} spikes per neuron, "
-            f"{float(self.synaptic_ops.sum()) / batch:.3g} synaptic operations an image"
+            f"{float(self.synaptic_ops.sum()) / batch:.3g} synaptic operations an image{said_of(self.choices)}"
         )
+
+
+def said_of(choices: Mapping[str, float]) -> str:
+    """What the event engine chose, in words; nothing for the dense engine."""
+    if not choices:
+        return ""
+    if convolved := [f"{name} ({share:.0%})" for name, share in choices.items() if share]:
+        return f"; by convolution: {', '.join(convolved)}, by events: what is left of all {len(choices)} layers"
+    return f"; by events in all {len(choices)} layers"

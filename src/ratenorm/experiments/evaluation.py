@@ -12,11 +12,12 @@ from tqdm import tqdm
 from ratenorm import records
 from ratenorm.convert.thresholds import from_json
 from ratenorm.core.coding import Coding, Constant, Poisson
-from ratenorm.data import Batches, ImageSet
+from ratenorm.data import Batches, ImageSet, split_holdout
 from ratenorm.distributed import world
 from ratenorm.engines.evaluate import Evaluation, Part, evaluate
 from ratenorm.engines.simulate import EngineName
 from ratenorm.errors import FileFormatError, UsageError
+from ratenorm.experiments.early import early_exit_entry
 from ratenorm.experiments.fingerprint import of_tensors
 from ratenorm.experiments.partial import PartialSums
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
@@ -26,6 +27,8 @@ from ratenorm.export.spiking import load_with_about
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 from ratenorm.train.interrupt import Interrupted, Interrupts
+
+HELD_OUT = 1000  # images to fit early exit on: a training with the same seed and at least as many has not seen them
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,11 @@ class EvaluateConfig:
     coding: str = "constant"
     seed: int = 0
     fit_images: int = 1000
+    early_exit: float | None = None  # allowed loss
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what was not asked for: folders of earlier versions go on."""
+        return {name: value for name, value in asdict(self).items() if name != "early_exit" or value is not None}
 
 
 def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
@@ -59,6 +64,7 @@ def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
 def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     """Run the whole evaluation; returns the record it wrote."""
     began = time.monotonic()
+    _check(config)
     net, about = load_with_about(config.network)
     spec = spec_of(about, config.network)
     method = from_json(about.get("method", {"method": "trained"}))
@@ -69,6 +75,13 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     result = watched_evaluation(
         spec.model, net, images, spec, config.steps, config.engine, coding, config.fit_images, config.batch_size, folder
     )
+    run = run_entry(method.label, spec.model, net, method, v0, result, coding)
+    if config.early_exit is not None and world().writer:
+        train = config.data.train()
+        _, held = split_holdout(train, min(HELD_OUT, len(train) // 2), config.seed)
+        run["early_exit"] = early_exit_entry(
+            net, held, images, spec, config.steps, config.engine, config.early_exit, coding
+        )
     record = make_record(
         "evaluate",
         f"{spec.model} on {images.name}, {config.steps} steps",
@@ -77,12 +90,26 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
         seconds=time.monotonic() - began,
         data={"name": images.name, "split": config.split, "images": len(images), "classes": list(images.classes)},
         ann=ann_entry(spec.model, net, result.analog_accuracy, None),
-        runs=[run_entry(method.label, spec.model, net, method, v0, result, coding)],
+        runs=[run],
         scale=scale_of(len(images), len(available), f"{config.split} images"),
     )
     if world().writer:
         records.write(folder / records.FILE_NAME, record)
     return record
+
+
+def _check(config: EvaluateConfig) -> None:
+    if config.early_exit is None:
+        return
+    if not 0 <= config.early_exit < 1:
+        raise UsageError(
+            f"Evaluating: the loss allowed to early exit is {config.early_exit:g}; it is a fraction of the images, at "
+            "least 0 and less than 1, such as 0.005."
+        )
+    if config.split == "train":
+        raise UsageError(
+            "Evaluating: early exit is fitted on training images, so it cannot be judged by them. Use --split test."
+        )
 
 
 def coding_of(name: str, seed: int, spec: NetworkSpec) -> Coding:

@@ -35,6 +35,7 @@ def run_entry(
         "v0": v0,
         "coding": "poisson" if isinstance(coding, Poisson) else "constant",
         "engine": result.engine.split()[0].rstrip(":,"),
+        "choices": result.choices,
         "steps": result.steps,
         "ann_accuracy": result.analog_accuracy,
         "accuracy": result.accuracy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratenorm.core.energy import Cost, steps_to
+from ratenorm.engines.result import said_of
 
 SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -38,6 +39,18 @@ def accuracy_table(record: dict[str, Any]) -> str:
         "Energy: 45 nm, 4.6 pJ a multiply-accumulate, 0.9 pJ an accumulate; the first layer counts as MACs,"
         " every membrane update as an accumulate.",
     ]
+    return "\n".join(lines)
+
+
+def engine_lines(run: dict[str, Any]) -> str:
+    """How a run was computed, and what early exit would make of it."""
+    lines = [f"Engine: {run['engine']}{said_of(run['choices'])}."]
+    if exits := run.get("early_exit"):
+        lines.append(
+            f"Early exit, allowed to lose {100 * exits['allowed_loss']:.2f} points: {100 * exits['accuracy']:.2f} % "
+            f"after {exits['mean_steps']:.1f} of {run['steps']} steps on average, {exits['worst_steps']} at worst "
+            f"({exits['criterion']} >= {exits['threshold']:.4g}, fitted on held-out training images)."
+        )
     return "\n".join(lines)
 
 

@@ -40,6 +40,9 @@ class Evaluate:
     """of Poisson coding"""
     fit_images: int = 1000
     """images on which K curves are measured"""
+    early_exit: float | None = None
+    """also answer as soon as an answer is settled, losing at most this fraction of the images (such as 0.005); the rule
+    is fitted on 1,000 training images, chosen by --seed as a training chooses those it holds out"""
     resume: bool = False
     """go on where an earlier evaluation in the folder stopped"""
     overwrite: bool = False
@@ -48,7 +51,7 @@ class Evaluate:
     def run(self) -> None:
         from ratenorm.distributed import joined, wait_for_all
         from ratenorm.experiments.evaluation import EvaluateConfig, evaluate_file, spec_of
-        from ratenorm.experiments.tables import accuracy_table
+        from ratenorm.experiments.tables import accuracy_table, engine_lines
         from ratenorm.export.spiking import load_with_about
         from ratenorm.runs import open_shared
 
@@ -65,6 +68,7 @@ class Evaluate:
             coding=self.coding,
             seed=self.seed,
             fit_images=self.fit_images,
+            early_exit=self.early_exit,
         )
         with joined() as here:
             with open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder:
@@ -72,3 +76,4 @@ class Evaluate:
                 record = evaluate_file(config, folder)
             if here.writer:
                 print(accuracy_table(record))
+                print(engine_lines(record["runs"][0]))

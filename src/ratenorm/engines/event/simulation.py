@@ -125,7 +125,7 @@ class EventSimulation:
             for name in self.groups[0].relays
         )
         logits = torch.cat([torch.cat(group.logits) for group in self.groups], 1)
-        return SimResult(logits, layers, relays, "auto" if self.choose else "event")
+        return SimResult(logits, layers, relays, "auto" if self.choose else "event", self.choices)
 
     def _noted(self) -> list[tuple[Tensor, Tensor]]:
         """Spikes and synaptic operations of each population, step by step: whole numbers, as the float64 of results."""
