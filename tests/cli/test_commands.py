@@ -279,7 +279,7 @@ def test_evaluations_that_cannot_be(
     assert fails(capsys, 1, *evaluated(foreign, "d2"))
     nameless = save(chain((3,), ("out", Linear(torch.ones(2, 3), None))), tmp_path / "nameless")
     assert fails(capsys, 1, *evaluated(nameless, "e", "--data", "mnist"))
-    assert "is 1.5; it is a fraction" in fails(capsys, 2, *evaluated(spiking_file, "f", "--early-exit", "1.5"))
+    assert "may lose 100 points" in fails(capsys, 2, *evaluated(spiking_file, "f", "--early-exit", "100"))
     assert "--split test" in fails(capsys, 2, *evaluated(spiking_file, "g", "--early-exit", "0.01", "--split", "train"))
 
 
@@ -289,7 +289,7 @@ def test_evaluate_says_what_was_chosen_and_what_early_exit_makes_of_it(
     from ratenorm.engines.event import costs
 
     words = ["evaluate", str(spiking_file), "--steps", "6", "--images", "25", "--batch-size", "10"]
-    assert main([*words, "--out", str(tmp_path / "a"), "--early-exit", "0.02"]) == 0
+    assert main([*words, "--out", str(tmp_path / "a"), "--early-exit", "2"]) == 0
     text, _ = said(capsys)
     assert "Engine: auto; by events in all" in text
     run = records.read(tmp_path / "a" / records.FILE_NAME)["runs"][0]

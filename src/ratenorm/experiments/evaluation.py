@@ -43,7 +43,7 @@ class EvaluateConfig:
     coding: str = "constant"
     seed: int = 0
     fit_images: int = 1000
-    early_exit: float | None = None  # allowed loss
+    early_exit: float | None = None  # points it may lose
 
     def to_json(self) -> dict[str, Any]:
         """Without what was not asked for: folders of earlier versions go on."""
@@ -80,7 +80,7 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
         train = config.data.train()
         _, held = split_holdout(train, min(HELD_OUT, len(train) // 2), config.seed)
         run["early_exit"] = early_exit_entry(
-            net, held, images, spec, config.steps, config.engine, config.early_exit, coding
+            net, held, images, spec, config.steps, config.engine, config.early_exit / 100, coding
         )
     record = make_record(
         "evaluate",
@@ -101,10 +101,10 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
 def _check(config: EvaluateConfig) -> None:
     if config.early_exit is None:
         return
-    if not 0 <= config.early_exit < 1:
+    if not 0 <= config.early_exit < 100:
         raise UsageError(
-            f"Evaluating: the loss allowed to early exit is {config.early_exit:g}; it is a fraction of the images, at "
-            "least 0 and less than 1, such as 0.005."
+            f"Evaluating: early exit may lose {config.early_exit:g} points; give at least 0 and less than 100, "
+            "such as 0.5."
         )
     if config.split == "train":
         raise UsageError(

@@ -21,14 +21,6 @@ from ratenorm.graph.ops import Add, Conv, Input
 
 
 @pytest.fixture
-def _two_threads() -> object:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def _convolution_from_a_hundred_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
     for cost, value in (("UNPACK", 0.0), ("MULTIPLY_ADD", 0.0), ("REORDER", 1.0), ("ENTRY", 1.4)):
         monkeypatch.setattr(costs, cost, value)

@@ -21,14 +21,6 @@ from ratenorm.engines.simulate import EngineName, simulate, start, stream
 from ratenorm.graph.net import SpikingNet
 
 
-@pytest.fixture
-def _two_threads() -> object:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def real_net(seed: int = 0) -> tuple[SpikingNet, torch.Tensor]:
     """Two blocks of channels, a pool, a linear layer; weights that are not dyadic."""
     torch.manual_seed(seed)

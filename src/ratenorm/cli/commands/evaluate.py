@@ -41,8 +41,8 @@ class Evaluate:
     fit_images: int = 1000
     """images on which K curves are measured"""
     early_exit: float | None = None
-    """also answer as soon as an answer is settled, losing at most this fraction of the images (such as 0.005); the rule
-    is fitted on 1,000 training images, chosen by --seed as a training chooses those it holds out"""
+    """also answer as soon as an answer is settled, losing at most so many points of accuracy (such as 0.5); the rule is
+    fitted on 1,000 training images, chosen by --seed as a training chooses those it holds out"""
     resume: bool = False
     """go on where an earlier evaluation in the folder stopped"""
     overwrite: bool = False

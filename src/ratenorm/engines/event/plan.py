@@ -191,8 +191,8 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
         layout = layout.widened()
     fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
     constant = None if _reads(net, current, static) else base(net, current, {})
-    together = (*computed, *either)
-    return Stage(node, layout, tuple(listed), skip, tuple(computed), together, constant, fan_out, by)
+    by_torch = (*computed, *either)
+    return Stage(node, layout, tuple(listed), skip, tuple(computed), by_torch, constant, fan_out, by)
 
 
 def _reads(net: SpikingNet, name: str, static: frozenset[str]) -> bool:

@@ -72,6 +72,7 @@ class Script:
         self.boards = new_boards(len(self._written))
         for at, board in enumerate(self._written):
             self.boards[at] = board
+        self._written.clear()
 
     def _scratch(self, stages: Sequence[Stage], rows: int) -> None:
         """Entries are lists, ranges say where each lies, marks where the part of a pixel ends; modes say how lists are
