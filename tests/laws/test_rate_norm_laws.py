@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratenorm.core.losses import latency_loss, omega, rate_inference_loss
-from ratenorm.core.rate_norm import ClipRate, RateNorm, clip_rate
+from ratenorm.core.rate_norm import ClipActivation, ClipRate, RateNorm, clip_rate
+from ratenorm.train.rates import RateSums, omegas, watched
 
 seeds = st.integers(0, 2**31)
 
@@ -25,6 +26,50 @@ def test_clip_rate_values_and_gradients_equal_the_plain_form(seed: int, ceiling:
         grads.append((rate.detach(), x.grad, theta.grad))
     for ours, plain in zip(*grads):
         torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+@given(seeds, st.floats(0.05, 20.0))
+def test_clip_activation_is_the_rate_times_the_threshold_in_values_and_gradients(seed: int, ceiling: float) -> None:
+    torch.manual_seed(seed)
+    values = torch.randn(200, dtype=torch.float64) * ceiling
+    weights = torch.randn(200, dtype=torch.float64)
+    found = []
+    for function in (ClipActivation.apply, lambda x, theta: theta * clip_rate(x, theta)):
+        x, theta = values.clone().requires_grad_(), torch.tensor(ceiling, dtype=torch.float64, requires_grad=True)
+        activation = function(x, theta)
+        (activation * weights).sum().backward()
+        found.append((activation.detach(), x.grad, theta.grad))
+    for ours, plain in zip(*found):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+
+
+@given(seeds, st.floats(0.2, 3.0), st.sampled_from(["rate", "activation"]))
+def test_the_omegas_that_training_watches_have_the_values_and_gradients_of_the_plain_form(
+    seed: int, ceiling: float, output: str
+) -> None:
+    torch.manual_seed(seed)
+    values = torch.randn(6, 3, 4, 4, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    layer = RateNorm(output=output)  # type: ignore[arg-type]
+    layer.double().freeze_()
+    found = []
+    for plain in (False, True):
+        x, p = values.clone().requires_grad_(), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+        layer.running_max.fill_(ceiling)
+        layer.p = p
+        with watched([layer]) as sums:
+            layer(x)
+        value = omega(clip_rate(x, layer.threshold)) if plain else omegas(sums)[0]
+        value.backward()
+        found.append((value.detach(), x.grad, p.grad))
+    for ours, expected in zip(*found):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_rate_sums_pass_gradcheck() -> None:
+    torch.manual_seed(0)
+    unit = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    z = (torch.rand(3, 2, 2, dtype=torch.float64) + 0.1).requires_grad_()
+    assert torch.autograd.gradcheck(RateSums.apply, (z, unit))
 
 
 @given(seeds)

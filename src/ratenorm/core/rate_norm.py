@@ -50,6 +50,28 @@ class ClipRate(torch.autograd.Function):
         return inside, -(inside * rate).sum().reshape(threshold.shape)
 
 
+class ClipActivation(torch.autograd.Function):
+    """z = theta * r^ = clip(x, 0, theta) in one pass over memory, as ReLU.
+
+    Inside the interval dz/dx = 1, at the ceiling dz/dtheta = 1; elsewhere both are 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, threshold: Tensor) -> Tensor:
+        activation = torch.clamp(x, torch.zeros_like(threshold), threshold)
+        ctx.save_for_backward(activation, threshold)
+        return activation
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor | None]:
+        activation, threshold = ctx.saved_tensors
+        rate = activation / threshold  # compared with 1, which is known without asking the device for theta
+        inside = torch.ops.aten.hardtanh_backward(grads[0], rate, 0.0, 1.0)
+        if not ctx.needs_input_grad[1]:
+            return inside, None
+        return inside, (grads[0] * (rate >= 1.0)).sum().reshape(threshold.shape)
+
+
 class RateNorm(nn.Module):
     """Rate Norm layer: clip(x, 0, theta) / theta with theta = p * running_max (Eq. 6).
 
@@ -84,8 +106,9 @@ class RateNorm(nn.Module):
         if self.training and not self.frozen:
             self.observe_(x)
         threshold = self.threshold.to(x.dtype)
-        rate: Tensor = ClipRate.apply(x, threshold)
-        return rate if self.output == "rate" else rate * threshold
+        clip = ClipRate if self.output == "rate" else ClipActivation
+        handed_on: Tensor = clip.apply(x, threshold)
+        return handed_on
 
     @torch.no_grad()
     def observe_(self, x: Tensor) -> None:
