@@ -37,11 +37,17 @@ def test_the_fastest_wins_among_those_that_lose_nothing_in_the_end() -> None:
     assert RULE.winner(0.95, [slow, lossy, fast]) == 2
 
 
-def test_where_all_lose_the_one_that_cuts_off_least_wins_and_then_the_most_accurate() -> None:
+def test_where_all_lose_a_little_the_one_that_cuts_off_least_wins_and_then_the_most_accurate() -> None:
     """With more steps a network comes to what its thresholds leave of it; the last step of a few images is noise."""
-    assert RULE.winner(0.95, [tried(0.1, 0.9, 0.9), tried(0.2, 0.1, 0.92), tried(0.5, 0.9, 0.91)]) == 1
-    cut, whole = tried(0.2, 0.9, 0.93, clipped=0.943), tried(0.1, 0.8, 0.92, clipped=0.949)
+    cut, whole = tried(0.2, 0.9, 0.947, clipped=0.943), tried(0.1, 0.8, 0.942, clipped=0.949)
     assert RULE.winner(0.95, [cut, whole]) == 1
+    assert RULE.winner(0.95, [whole, tried(0.2, 0.1, 0.945, clipped=0.949)]) == 1
+
+
+def test_where_none_arrives_the_most_accurate_wins_and_who_arrives_beats_it() -> None:
+    far, nearer = tried(0.0, 0.1, 0.3, clipped=0.95), tried(0.1, 0.9, 0.92, clipped=0.945)
+    assert RULE.winner(0.95, [far, nearer]) == 1
+    assert RULE.winner(0.95, [far, nearer, tried(0.2, 0.9, 0.942, clipped=0.942)]) == 2
 
 
 def test_what_was_not_simulated_wins_only_when_nothing_was() -> None:
@@ -76,6 +82,8 @@ def test_the_grid_grows_where_the_winner_stands_at_its_end() -> None:
     assert RULE.beyond(0.95, [good, better, bad]) is None
     assert RULE.beyond(0.95, [bad]) == 0.2  # everything loses: weaker
     assert RULE.beyond(0.95, [tried(0.05, clipped=0.1), bad]) is None
+    assert RULE.beyond(0.95, [tried(0.0, 0.1, 0.1, 0.1, 0.1), bad]) == 0.2  # p = 1 is no end of the grid
+    assert RULE.beyond(0.95, [tried(0.0, 0.1, 0.95, 0.95, 0.95), bad]) is None  # and where it wins, weaker is no help
     assert RULE.beyond(0.95, [good, better, tried(0.8, 0.1, 0.1, 0.1, 0.1, per_layer=True)]) == 0.4
 
 
@@ -114,7 +122,10 @@ def test_choosing_trains_tries_and_keeps_the_winner(
     candidates = [Stage2(holdout=40), FAST]
     words = (stage1, config(), candidates, ready, tmp_path / "ril", Rule(steps=16), said.append)
     choice = choose_stage2(*words)
-    assert [t["lam"] for t in choice["tried"]][:2] == [0.5, 0.2]
+    assert [t["lam"] for t in choice["tried"]][:3] == [0.5, 0.2, 0.0]
+    assert label(choice["tried"][2]) == "p = 1, without stage 2"
+    assert set(choice["tried"][2]["p"]) == {1.0}
+    assert choice["tried"][2]["clipped"] == choice["ann_accuracy"]
     assert choice["images"] == 40
     assert "fewest steps to within 1 point" in choice["rule"]
     assert len(said) == len(choice["tried"]) + 1

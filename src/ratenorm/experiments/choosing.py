@@ -1,7 +1,10 @@
 """lambda of stage 2, chosen on held-out training images by a written rule.
 
 Every candidate trains its own p', becomes a spiking network with v(0) = 0 and answers images that no stage has learned
-from. What was tried, and how each did, goes into the record; the test images are not looked at.
+from. One more needs no training: lambda = 0, whose optimum is p = 1, the network as stage 1 left it. Stage 2 has to do
+better than that, which it may not where the weights have learned the Rate Inference Loss already.
+
+What was tried, and how each did, goes into the record; the test images are not looked at.
 """
 
 from __future__ import annotations
@@ -52,10 +55,11 @@ class Rule:
     def __str__(self) -> str:
         return (
             f"fewest steps to within {100 * self.near:g} point of the ANN at p = 1, among those that lose at most "
-            f"{100 * self.loss:g} points at T = {self.steps}; where none does, the one whose thresholds cut off least, "
-            f"since no number of steps brings that back; a candidate whose thresholds alone cut off more than "
-            f"{100 * self.near:g} point is not simulated; where the winner stands at an end of the grid, "
-            f"{LONGEST_REACH} more is tried beyond it"
+            f"{100 * self.loss:g} points at T = {self.steps}; where none does, of those that come within "
+            f"{100 * self.near:g} point the one whose thresholds cut off least, since no number of steps brings that "
+            f"back; where none comes there, the most accurate; p = 1 is a candidate; a candidate whose thresholds "
+            f"alone cut off more than {100 * self.near:g} point is not simulated; where the winner stands at an end "
+            f"of the grid, {LONGEST_REACH} more is tried beyond it"
         )
 
     def hopeless(self, ann: float, clipped: float) -> bool:
@@ -71,9 +75,11 @@ class Rule:
         def rank(candidate: Mapping[str, Any]) -> tuple[int, float, float]:
             accuracy = candidate["accuracy"]
             if accuracy is None:
-                return (2, -candidate["clipped"], 0.0)
+                return (3, -candidate["clipped"], 0.0)
             arrived = self.arrival(ann, accuracy)
-            if arrived is None or ann - accuracy[-1] > self.loss + LAST_DIGIT:
+            if arrived is None:
+                return (2, -accuracy[-1], -candidate["clipped"])
+            if ann - accuracy[-1] > self.loss + LAST_DIGIT:
                 return (1, -candidate["clipped"], -accuracy[-1])
             return (0, arrived, -accuracy[-1])
 
@@ -82,8 +88,10 @@ class Rule:
     def beyond(self, ann: float, tried: Sequence[Mapping[str, Any]]) -> float | None:
         """The lambda to try next where the winner stands at an end of the grid and may not be the best."""
         best = tried[self.winner(ann, tried)]
-        kin = [t["lam"] for t in tried if t["per_layer"] == best["per_layer"]]
+        kin = [t["lam"] for t in tried if t["per_layer"] == best["per_layer"] and t["lam"] > 0.0]
         lam: float = best["lam"]
+        if lam == 0.0:
+            return None
         lossless = best["accuracy"] is not None and ann - best["accuracy"][-1] <= self.loss + LAST_DIGIT
         if lossless and lam == max(kin):
             return 2 * lam
@@ -103,6 +111,8 @@ def choose_stage2(
     entry of a record. What was done before in `place` is not done again.
     """
     images = held_out_images(training, rule.images)
+    as_it_is = replace(candidates[0], lam=0.0, per_layer=False)
+    ready = {**ready, as_it_is: stage1}
     with go_on(place) as folder:
         folder.configure({"network": hashlib.sha256(stage1.read_bytes()).hexdigest()})
         model, spec = load_network(stage1)
@@ -116,7 +126,7 @@ def choose_stage2(
             tried.append(remembered(folder, name, _trial(files[-1], candidate, images, rule, folder)))
             say(_line(tried[-1], ann, rule))
 
-        for candidate in candidates:
+        for candidate in [*candidates, as_it_is]:
             attempt(candidate)
         for _ in range(LONGEST_REACH):
             if (lam := rule.beyond(ann, tried)) is None:
@@ -132,6 +142,8 @@ def choose_stage2(
 
 def label(candidate: Mapping[str, Any]) -> str:
     """A candidate in words."""
+    if candidate["lam"] == 0.0:
+        return "p = 1, without stage 2"
     return f"λ = {candidate['lam']:g}" + (", p' for each layer" if candidate["per_layer"] else "")
 
 

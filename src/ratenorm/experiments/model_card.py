@@ -120,9 +120,9 @@ def _recipe(origin: Origin) -> list[str]:
                 lines.append(f"- {name}, {stage}: {_settings(config[stage])}{start}")
     if origin.choice:
         tried = origin.choice["tried"]
-        all_tried = ", ".join(f"{lam:g}" for lam in sorted({t["lam"] for t in tried}))
+        all_tried = "; ".join(label(t) for t in sorted(tried, key=lambda t: (t["per_layer"], t["lam"])))
         lines.append(
-            f"- stage 2: {label(tried[origin.choice['chosen']])}, one of {all_tried}, chosen on "
+            f"- stage 2: {label(tried[origin.choice['chosen']])}, one of ({all_tried}), chosen on "
             f"{origin.choice['images']:,} held-out training images: {origin.choice['rule']}"
         )
     return lines

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ratenorm.data import AUGMENTS
+from ratenorm.data.sets import KNOWN
 from ratenorm.errors import UsageError
 from ratenorm.train.config import Stage1, Stage2
 
@@ -54,7 +55,7 @@ class Preset:
     def hours(self) -> float:
         """Roughly, of both trainings; small images cost what their area does."""
         part = self.relu.small_part if self.relu.small_size else 0.0
-        saved = part * (1 - (self.relu.small_size / 32) ** 2)
+        saved = part * (1 - (self.relu.small_size / KNOWN[self.data].image_shape[-1]) ** 2)
         return (self.relu.epochs * (1 - saved) + self.rnl.epochs) * self.epoch_minutes / 60
 
     def stage2_candidates(self, seed: int) -> list[Stage2]:
@@ -78,8 +79,9 @@ def _recipe(
     smooth: float = 0.0,
     tune_lr: float | None = None,
     weights_lam: float | None = None,
+    small: int | None = None,
 ) -> tuple[Stage1, Stage1]:
-    augment, small = AUGMENTS[data], SMALL.get(data, 0)
+    augment, small = AUGMENTS[data], SMALL.get(data, 0) if small is None else small
     relu = Stage1(
         epochs=epochs,
         lr=lr,
@@ -104,14 +106,14 @@ def _recipe(
 
 
 def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int, lam: float, **more: Any) -> Preset:
-    options = {key: more.pop(key) for key in ("smooth", "tune_lr", "weights_lam") if key in more}
+    options = {key: more.pop(key) for key in ("smooth", "tune_lr", "weights_lam", "small") if key in more}
     relu, rnl = _recipe(data, epochs, lr, tune, **options)
     return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000, holdout=HELD_OUT), **more)
 
 
 ALL: tuple[Preset, ...] = (
     _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, 0.1, seeds=(0, 1, 2), epoch_minutes=0.5),
-    _preset("alexnet-mnist", "alexnet", "mnist", 10, 0.05, 3, 0.1, seeds=(0, 1, 2), epoch_minutes=3),
+    _preset("alexnet-mnist", "alexnet", "mnist", 8, 0.05, 3, 0.1, small=20, seeds=(0, 1, 2), epoch_minutes=3),
     _preset(
         "preact_resnet20-cifar10",
         "preact_resnet20",
