@@ -50,21 +50,26 @@ class Rule:
     images: int = 1000
     steps: int = 256
     near: float = 0.01  # this close counts as arrived
-    loss: float = 0.001  # allowed at the last step
+    cut: float = 0.001  # that thresholds may cut off: no number of steps brings it back
 
     def __str__(self) -> str:
+        near, cut = f"{100 * self.near:g} point", f"{100 * self.cut:g} points"
         return (
-            f"fewest steps to within {100 * self.near:g} point of the ANN at p = 1, among those that lose at most "
-            f"{100 * self.loss:g} points at T = {self.steps}; where none does, of those that come within "
-            f"{100 * self.near:g} point the one whose thresholds cut off least, since no number of steps brings that "
-            f"back; where none comes there, the most accurate; p = 1 is a candidate; a candidate whose thresholds "
-            f"alone cut off more than {100 * self.near:g} point is not simulated; where the winner stands at an end "
-            f"of the grid, {LONGEST_REACH} more is tried beyond it"
+            f"fewest steps to within {near} of the ANN at p = 1, among those whose thresholds cut off at most {cut} "
+            f"(what no number of steps brings back); where none of these comes there within T = {self.steps}, the one "
+            f"that does and cuts off least; where none does, the most accurate; p = 1 is a candidate; what cuts off "
+            f"more than {near} is not simulated; where the winner stands at an end of the grid, {LONGEST_REACH} more "
+            f"is tried beyond it"
         )
 
     def hopeless(self, ann: float, clipped: float) -> bool:
         """No number of steps brings back what the thresholds cut off."""
         return ann - clipped > self.near + LAST_DIGIT
+
+    def whole(self, ann: float, candidate: Mapping[str, Any]) -> bool:
+        """Its thresholds leave the ANN's accuracy as it is. Asked of the network before conversion: what a spiking one
+        has at the last step moves by several images from one step to the next."""
+        return bool(ann - candidate["clipped"] <= self.cut + LAST_DIGIT)
 
     def arrival(self, ann: float, accuracy: Sequence[float]) -> int | None:
         return steps_to(accuracy, ann - self.near - LAST_DIGIT)
@@ -79,8 +84,8 @@ class Rule:
             arrived = self.arrival(ann, accuracy)
             if arrived is None:
                 return (2, -accuracy[-1], -candidate["clipped"])
-            if ann - accuracy[-1] > self.loss + LAST_DIGIT:
-                return (1, -candidate["clipped"], -accuracy[-1])
+            if not self.whole(ann, candidate):
+                return (1, -candidate["clipped"], arrived)
             return (0, arrived, -accuracy[-1])
 
         return min(range(len(tried)), key=lambda i: rank(tried[i]))
@@ -90,12 +95,10 @@ class Rule:
         best = tried[self.winner(ann, tried)]
         kin = [t["lam"] for t in tried if t["per_layer"] == best["per_layer"] and t["lam"] > 0.0]
         lam: float = best["lam"]
-        if lam == 0.0:
-            return None
-        lossless = best["accuracy"] is not None and ann - best["accuracy"][-1] <= self.loss + LAST_DIGIT
-        if lossless and lam == max(kin):
+        if kin and lam == max(kin) and self.whole(ann, best):
             return 2 * lam
-        return lam / 2 if not lossless and lam == min(kin) else None
+        at_weak_end = lam == 0.0 or (lam == min(kin) and not self.whole(ann, best))
+        return min(kin) / 2 if kin and at_weak_end else None
 
 
 def choose_stage2(

@@ -69,6 +69,10 @@ class Preset:
 
 SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part of the long training
 HELD_OUT = 2000  # choices (lambda) are made on these
+BY_WEIGHTS = (
+    "Stage 1 holds its maxima where the ReLU network's layers have Ω = {omega} and learns the Rate Inference Loss by "
+    "its weights too, with λ = {lam} (the paper: by p alone)"
+)
 
 
 def _recipe(
@@ -120,11 +124,16 @@ ALL: tuple[Preset, ...] = (
         "cifar10",
         24,
         0.2,
-        6,
-        0.1,
+        8,
+        0.02,
+        tune_lr=0.04,
+        weights_lam=0.05,
+        omega=2.3,
+        lams=(0.005,),
         seeds=(0, 1, 2),
         where="workhorse",
         note="ResNet-20 of Table 1 in pre-activation form",
+        rnl_note=BY_WEIGHTS.format(omega=2.3, lam=0.05),
         epoch_minutes=2,
     ),
     _preset(
@@ -143,8 +152,7 @@ ALL: tuple[Preset, ...] = (
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
         note="512-wide fully connected layers",
-        rnl_note="Stage 1 holds its maxima where the ReLU network's layers have Ω = 2.3 and learns the Rate Inference "
-        "Loss by its weights too, with λ = 0.1 (the paper: by p alone)",
+        rnl_note=BY_WEIGHTS.format(omega=2.3, lam=0.1),
         epoch_minutes=16,
     ),
     _preset(
