@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from ratenorm.experiments.presets import BASELINES, BY_NAME, IN_TABLE_2
 from ratenorm.experiments.reproduce import SHORT, Scale, place_of, reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.experiments.spiking_runs import Job, jobs, simulate_all
-from ratenorm.export.network import load_network
+from ratenorm.export.network import load_network, save_network
 from ratenorm.runs import RunFolder
 
 
@@ -68,12 +69,44 @@ def test_what_is_done_is_not_done_again(
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", forbidden)
     monkeypatch.setattr("ratenorm.experiments.choosing.watched_evaluation", forbidden)
     monkeypatch.setattr("ratenorm.experiments.training.train_accuracy", forbidden)
+    written: list[int] = []
+    write = records.write
+    monkeypatch.setattr(
+        records, "write", lambda path, record: (written.append(len(record["runs"])), write(path, record))
+    )
     again = reproduce(
         BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny_results / "again", tiny, None, lambda text: None
     )
+    assert written == [len(before["runs"])]  # a complete record is never a part of itself, not even for a moment
+    assert again["seconds"] == pytest.approx(before["seconds"], rel=1e-5)
     assert again["runs"] != []
     assert [run["name"] for run in again["runs"]] == [run["name"] for run in before["runs"]]
     assert records.read(tiny_results / "again" / "cnn7-mnist-s0-short.json")["runs"] == before["runs"]
+
+
+def test_another_relu_network_is_not_taken_for_the_one_that_the_training_started_from(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    shutil.copytree(tiny_results / "work", tmp_path / "work")
+    words = ["reproduce", "cnn7-mnist", "--short", "--seeds", "0", "--work", str(tmp_path / "work")]
+    words += ["--results", str(tmp_path / "results")]
+    assert main([*words, "--root", str(tmp_path)]) == 0  # folders and data may move
+    place = place_of(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny)
+    model, spec = load_network(place.relu)
+    with torch.no_grad():
+        next(model.parameters()).mul_(1.01)
+    save_network(place.relu, model, spec)
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "differs in from_relu_sha256" in said
+    assert "remove that folder to start it anew" in said
+    config = json.loads((place.rnl.parent / "config.json").read_text())
+    del config["from_relu_sha256"]  # as trainings of the first versions are: taken at their word
+    (place.rnl.parent / "config.json").write_text(json.dumps(config))
+    assert main(words) == 0
 
 
 def test_scales_in_words() -> None:

@@ -63,6 +63,25 @@ def test_three_seeds_are_one_row_with_mean_and_spread(record: dict[str, Any]) ->
     assert cells(accuracy_at_t(group), "| RMP |")[3] == f"{statistics.fmean(at_4):.2f} ± {statistics.stdev(at_4):.2f}"
 
 
+def test_seeds_at_different_points_are_one_row_that_says_which_is_missing_what(record: dict[str, Any]) -> None:
+    scale, parts = record["scale"], [with_seed(record, seed) for seed in (0, 1, 2)]
+    parts[1]["scale"], parts[2]["scale"] = (f"unfinished: {n} of 14 runs; {scale}" for n in (6, 4))
+    parts[2]["runs"] = [run for run in parts[2]["runs"] if run["name"] != "SpikeNorm"]
+    (group,) = grouped(parts)
+    assert group.seeds == "0, 1, 2"
+    assert group.scale == f"{scale}; unfinished: seed 1 6 of 14 runs, seed 2 4 of 14 runs"
+    assert group.runs("SpikeNorm") == []
+    assert len(group.runs("RNL")) == 3
+
+
+def test_how_a_network_departs_from_the_papers_is_said_beside_its_figures(record: dict[str, Any]) -> None:
+    assert "Not as in the paper" not in "\n".join(table_1(grouped([record])))
+    record["config"]["preset"]["note"], record["config"]["preset"]["rnl_note"] = "narrow layers", "Trained otherwise"
+    (group,) = grouped([record])
+    assert f"- {group.network} on {group.data}: narrow layers. Trained otherwise." in table_1([group])
+    assert "narrow layers. Trained otherwise." in "\n".join(accuracy_at_t(group))
+
+
 def test_one_seed_is_said_and_has_no_spread(record: dict[str, Any]) -> None:
     groups = grouped([record])
     assert cells(table_1(groups), "| cnn7")[2] == "0 (one seed)"

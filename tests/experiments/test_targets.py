@@ -13,7 +13,8 @@ from ratenorm.cli.main import main
 from ratenorm.errors import UsageError
 from ratenorm.experiments.paper import TABLE_1
 from ratenorm.experiments.presets import ALL, BY_NAME
-from ratenorm.experiments.reproduce import Scale, scale_of_runs
+from ratenorm.experiments.record import scale_of_runs
+from ratenorm.experiments.reproduce import Scale
 from ratenorm.experiments.targets import BY_TARGET, TARGETS, Folders, announcement, plan, state, stem
 
 CNN7 = BY_NAME["cnn7-mnist"]
@@ -111,6 +112,20 @@ def test_the_command_makes_figures_of_a_network_at_hand(
             assert f"(figures/{picture})" in page
 
 
+def test_a_network_renews_the_figures_that_are_read_off_its_record(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a caption would go on telling of an older record, beside the tables of the new one."""
+    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    (tmp_path / "figures").mkdir()
+    stale = tmp_path / "figures" / "fig7-cnn7-mnist-s0-short.json"
+    stale.write_text("{}")
+    words = ["--short", "--seeds", "0", "--work", str(tiny_results / "work"), "--results", str(tmp_path)]
+    assert main(["reproduce", "cnn7-mnist", *words]) == 0
+    assert json.loads(stale.read_text())["caption"].startswith("Energy (cnn7 on mnist, seed 0)")
+    assert [path.name for path in (tmp_path / "figures").glob("*.json")] == [stale.name]  # and makes no others
+
+
 def test_figures_are_read_off_a_record_without_its_network(
     tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +138,7 @@ def test_figures_are_read_off_a_record_without_its_network(
 
 
 @pytest.mark.parametrize(
-    ("missing", "open_figures"), [("SpikeNorm", []), ("RMP", ["fig6"]), ("Max Norm", ["fig6", "fig7"])]
+    ("missing", "open_figures"), [("SpikeNorm", []), ("RMP", ["fig6"]), ("Max Norm", ["fig6", "fig7", "headline"])]
 )
 def test_a_figure_asks_for_the_runs_it_shows_and_for_no_other(
     missing: str, open_figures: list[str], tiny_results: Path, tiny: Scale, tmp_path: Path
@@ -134,7 +149,7 @@ def test_a_figure_asks_for_the_runs_it_shows_and_for_no_other(
     record["scale"] = f"unfinished: 13 of 14 runs; {whole}"
     at = Folders(tmp_path / "nothing", tmp_path, None, tiny)
     records.write(at.record(CNN7, 0), record)
-    for name in ("fig6", "fig7"):
+    for name in ("fig6", "fig7", "headline"):
         lines = list(announcement(plan([name], "cnn7-mnist"), at))
         assert [f"{name} needs it" in line for line in lines] == [True] * (name in open_figures)
     assert scale_of_runs(record) == whole
@@ -146,6 +161,10 @@ def test_the_list_shows_networks_tables_and_figures(tmp_path: Path, capsys: pyte
     assert all(name in text for name in [*BY_NAME, *BY_TARGET])
     assert "seed 2: not begun" in text
     assert "the paper, table 1: 92.86 %, conversion loss -0.04" in text
+    assert "57.90 at 16, 85.40 at 32" in text
+    assert "52 steps, Max Norm 446, energy 0.265" in text
+    assert "24 epochs, triangular lr up to 0.05, the first 58 % on 24 x 24 images" in text
+    assert "maxima held at Omega = 2.3, lambda = 0.1 on the weights" in text
     assert main(["reproduce", "table2", "--list", "--work", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "cnn7" not in text

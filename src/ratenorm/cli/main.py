@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("ratenorm: stopped by Ctrl-C.", file=sys.stderr)
         return 130
     except Terminated:
-        print("ratenorm: stopped by SIGTERM. What was finished is kept; --resume goes on from there.", file=sys.stderr)
+        goes_on = "the same command goes on, with --resume where there is one"
+        print(f"ratenorm: stopped by SIGTERM. What was finished is kept; {goes_on}.", file=sys.stderr)
         return 143
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

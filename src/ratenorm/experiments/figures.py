@@ -20,14 +20,15 @@ from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import parse
 from ratenorm.core.energy import steps_to
 from ratenorm.errors import FileFormatError
+from ratenorm.experiments import fingerprint
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.environment import hardware, versions
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.paper import HEADLINE, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import Preset
-from ratenorm.experiments.record import run_entry
+from ratenorm.experiments.record import run_entry, scale_of_runs
 from ratenorm.experiments.remember import remembered
-from ratenorm.experiments.reproduce import Place, Scale, scale_of_runs
+from ratenorm.experiments.reproduce import Place, Scale
 from ratenorm.experiments.results_tables import ann_of, race
 from ratenorm.experiments.spiking_runs import K_IMAGES
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
@@ -56,6 +57,7 @@ RUNS_SHOWN: dict[str, tuple[str, ...]] = {
     "fig4": (),  # it runs the network itself
     "fig6": ("RNL + RIL", "RNL", "Max Norm", "Robust Norm", "RMP"),
     "fig7": ("RNL + RIL", "Max Norm"),
+    "headline": ("RNL + RIL", "Max Norm"),
 }
 
 
@@ -165,8 +167,9 @@ def _figure_4(source: Source) -> Made:
             result = watched_evaluation(name, net, chosen, spec, steps, "auto", batch_size=50, folder=folder)
             return run_entry(name, spec.model, net, method, 0.0, result)
 
-        return remembered(folder, json.dumps([name, text, config], sort_keys=True), work)
+        return remembered(folder, json.dumps([name, text, config, weights, test.name], sort_keys=True), work)
 
+    weights = fingerprint.of_tensors(*(tensor for _, tensor in sorted(model.state_dict().items())))
     with go_on(source.place.path / "figures") as folder:
         runs = [_slim(run(name, text), source.record["config"]["relu_ann"]) for name, text in methods.items()]
     caption = (

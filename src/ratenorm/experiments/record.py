@@ -118,6 +118,26 @@ def make_record(
     }
 
 
+UNFINISHED = "unfinished"  # how the scale of a record begins that has not all its runs yet
+
+
+def scale_of_part(done: int, todo: int, scale: str) -> str:
+    """The scale of a record that has not all its runs yet."""
+    return f"{UNFINISHED}: {done} of {todo} runs; {scale}"
+
+
+def unfinished(record: dict[str, Any]) -> str:
+    """How far a record is that has not all its runs yet, in words; nothing where it has."""
+    scale = str(record["scale"])
+    return scale.partition("; ")[0].removeprefix(f"{UNFINISHED}: ") if scale.startswith(UNFINISHED) else ""
+
+
+def scale_of_runs(record: dict[str, Any]) -> str:
+    """At which scale the runs were made that a record has, whether or not others are still missing."""
+    scale = str(record["scale"])
+    return scale.partition("; ")[2] if scale.startswith(UNFINISHED) else scale
+
+
 def scale_of(images: int, available: int, what: str) -> str:
     """How large an experiment was, in the words a record uses."""
     return "full" if images >= available else f"reduced: {images:,} of {available:,} {what}"

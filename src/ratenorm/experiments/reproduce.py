@@ -5,8 +5,9 @@ and seed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-import time
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.choosing import Rule, choose_stage2
 from ratenorm.experiments.paper import numbers_for
 from ratenorm.experiments.presets import Preset
-from ratenorm.experiments.record import ann_entry, make_record, scale_of
+from ratenorm.experiments.record import ann_entry, make_record, scale_of, scale_of_part
 from ratenorm.experiments.spiking_runs import Which, simulate_all
 from ratenorm.experiments.training import (
     STAGE1_FILE,
@@ -36,17 +37,11 @@ from ratenorm.experiments.training import (
     train_network,
 )
 from ratenorm.export.network import load_network
-from ratenorm.files import is_sealed, opened_line, sweep_of
+from ratenorm.files import is_sealed, opened_line, sweep_of, to_json
 from ratenorm.runs import CONFIG, METRICS, RunFolder, go_on
 
 CALIBRATION = 1000
-UNFINISHED = "unfinished"  # how the scale of a record begins that has not all its runs yet
-
-
-def scale_of_runs(record: dict[str, Any]) -> str:
-    """At which scale the runs were made that a record has, whether or not others are still missing."""
-    scale = str(record["scale"])
-    return scale.partition("; ")[2] if scale.startswith(UNFINISHED) else scale
+SOURCE = "from_relu_sha256"
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,6 @@ def reproduce(
     preset: Preset, seed: int, work: Path, results: Path, scale: Scale, root: str | None, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was."""
-    began = time.monotonic()
     preset = scale.of(preset)
     place = place_of(preset, seed, work, scale)
     say(f"{preset.name}, seed {seed}: {scale}; work in {place.path}")
@@ -138,10 +132,11 @@ def reproduce(
 
     def keep(head: dict[str, Any], runs: list[dict[str, Any]], todo: int) -> None:
         """What is done can be looked at already; it says that it is not all."""
-        unfinished = (
-            {} if len(runs) == todo else {"scale": f"{UNFINISHED}: {len(runs)} of {todo} runs; {head['scale']}"}
+        part = {} if len(runs) == todo else {"scale": scale_of_part(len(runs), todo, head["scale"])}
+        seconds = sum(trained.values()) + sum(
+            head["data"]["images"] / (run["images_per_second"] or math.inf) for run in runs
         )
-        record.update(make_record(**{**head, **unfinished}, runs=runs, seconds=time.monotonic() - began, **found))
+        record.update(make_record(**{**head, **part}, runs=runs, seconds=seconds, **found))
         record["config"]["training_seconds"] = trained
         records.write(path, record)
 
@@ -182,17 +177,28 @@ def _training(preset: Preset, seed: int, scale: Scale, root: str | None, start: 
 
 def _train(config: TrainConfig, path: Path) -> None:
     with go_on(path) as folder:
-        folder.configure(config.to_json() | {"from_relu": _as_begun(path, config.from_relu)})
+        folder.configure(_as_begun(path, config))
         train_network(config, folder)
 
 
-def _as_begun(path: Path, start: str | None) -> str | None:
-    """The network to start from by the path it had when the training began: the folders may have been moved since."""
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        known = json.loads((path / CONFIG).read_text(encoding="utf-8"))["from_relu"]
-        if start is not None and Path(known).parts[-2:] == Path(start).parts[-2:]:
-            return str(known)
-    return start
+def _as_begun(path: Path, config: TrainConfig) -> dict[str, Any]:
+    """The configuration with the paths of when the training began: folders and data may have been moved since. The
+    network to start from is known by its content; trainings begun before that was kept are taken at their word.
+    """
+    own = json.loads(to_json(config.to_json()))
+    begun: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        begun = dict(json.loads((path / CONFIG).read_text(encoding="utf-8")))
+    with contextlib.suppress(TypeError, KeyError):
+        own["data"]["root"] = begun["data"]["root"]
+    if config.from_relu is None:
+        return dict(own)
+    with contextlib.suppress(TypeError, KeyError):
+        if Path(begun["from_relu"]).parts[-2:] == Path(config.from_relu).parts[-2:]:
+            own["from_relu"] = begun["from_relu"]
+    if not begun or SOURCE in begun:
+        own[SOURCE] = hashlib.sha256(Path(config.from_relu).read_bytes()).hexdigest()
+    return dict(own)
 
 
 def _simulate(

@@ -72,20 +72,33 @@ def simulate_all(
     folder: RunFolder,
     keep: Callable[[list[dict[str, Any]], int], None],
 ) -> None:
-    """Every job in turn; `keep` gets the runs so far and how many there will be. What was finished is not repeated."""
-    todo, runs = jobs(steps), []
+    """Every job in turn; `keep` gets the runs so far and how many there will be, before each one that takes time and at
+    the end. What was finished is not repeated, and is handed over at once: a complete record stays complete."""
+    todo, runs = jobs(steps), list[dict[str, Any]]()
+
+    def keep_up() -> None:
+        if runs:
+            keep(runs, len(todo))
+
     for job in todo:
-        runs.append(_run(job, networks[job.network], spec, test, images, folder))
-        keep(runs, len(todo))
+        runs.append(_run(job, networks[job.network], spec, test, images, folder, keep_up))
+    keep_up()
 
 
 def _run(
-    job: Job, model: nn.Module, spec: NetworkSpec, test: ImageSet, images: Calibration, folder: RunFolder
+    job: Job,
+    model: nn.Module,
+    spec: NetworkSpec,
+    test: ImageSet,
+    images: Calibration,
+    folder: RunFolder,
+    before: Callable[[], None],
 ) -> dict[str, Any]:
     method = Trained() if job.method == "trained" else parse(job.method)
     seen = {"images": [test.name, len(test)], "steps": job.steps}
 
     def converted() -> dict[str, Any]:
+        before()
         graph, report = lower(model, torch.zeros(1, *spec.input_shape))
         net = convert_graph(fold(graph), method, images, job.v0, report).net
 

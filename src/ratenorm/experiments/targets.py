@@ -13,9 +13,10 @@ from typing import Any
 from ratenorm import records
 from ratenorm.errors import UsageError
 from ratenorm.experiments.figures import PICTURES, RUNS_SHOWN, Source, make_figure
-from ratenorm.experiments.paper import TABLE_1, TABLE_2
-from ratenorm.experiments.presets import ALL, BY_NAME, Preset, named
-from ratenorm.experiments.reproduce import UNFINISHED, Place, Scale, label, place_of, reproduce
+from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
+from ratenorm.experiments.presets import ALL, BASELINES, BY_NAME, IN_TABLE_2, Preset, named
+from ratenorm.experiments.record import unfinished
+from ratenorm.experiments.reproduce import Place, Scale, label, place_of, reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.runs import METRICS
 
@@ -82,7 +83,7 @@ def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] 
             preset = named(network or target.networks[0]) if target.networks else None
             shown[word] = Shown(word, preset, 0 if preset is None else (seeds or preset.seeds)[0])
     chosen = tuple((preset, tuple(seeds or preset.seeds)) for preset in ALL if preset.name in wanted)
-    return Plan(chosen, tuple(shown.values()))
+    return Plan(chosen, tuple(sorted(shown.values(), key=lambda one: one.preset is not None)))
 
 
 def _presets_like(word: str) -> set[str]:
@@ -132,17 +133,42 @@ def listing(words: Sequence[str], wanted: Plan, at: Folders) -> Iterator[str]:
     for preset, seeds in wanted.networks:
         training = f"{preset.relu.epochs} + {preset.rnl.epochs} epochs, about {preset.hours:.1f} h, T = {preset.steps}"
         yield f"  {preset.name:<25} {preset.where:<32} {training}{'; ' + preset.note if preset.note else ''}"
-        if theirs := TABLE_1.get((preset.data, preset.model)):
-            best, loss = theirs["snn_accuracy"], theirs["conversion_loss"]
-            yield f"  {'':<25} the paper, table 1: {100 * best:.2f} %, conversion loss {100 * loss:+.2f}"
+        for line in [*_stages(preset), *_papers_figures(preset)]:
+            yield f"  {'':<25} {line}"
         for seed in seeds:
             yield f"  {'':<25} seed {seed}: {state(preset, seed, at)}"
+    if wanted.networks:
+        yield f"  each with {', '.join(BASELINES.values())} on the ReLU network, {', '.join(IN_TABLE_2)} on our weights"
     chosen = [target for target in TARGETS if not words or target.name in words]
     if chosen:
         yield "tables and figures"
     for target in chosen:
         needs = f"needs {', '.join(target.networks)}" if target.networks else "needs no network"
         yield f"  {target.name:<10} {target.shows}; {needs}"
+
+
+def _stages(preset: Preset) -> Iterator[str]:
+    """How a network is trained, in a line a part."""
+    relu, rnl = preset.relu, preset.rnl
+    small = f", the first {100 * relu.small_part:g} % on {relu.small_size} x {relu.small_size} images"
+    yield f"ReLU: {relu.epochs} epochs, {relu.schedule} lr up to {relu.lr:g}{small if relu.small_size else ''}"
+    held = "" if preset.omega is None else f", maxima held at Omega = {preset.omega:g}"
+    learned = "" if rnl.lam is None else f", lambda = {rnl.lam:g} on the weights"
+    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{held}{learned}"
+    tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam, *preset.lams}))
+    yield f"stage 2: lambda one of {tried}, or p = 1, chosen on held-out images"
+
+
+def _papers_figures(preset: Preset) -> Iterator[str]:
+    if theirs := TABLE_1.get((preset.data, preset.model)):
+        best, loss = theirs["snn_accuracy"], theirs["conversion_loss"]
+        yield f"the paper, table 1: {100 * best:.2f} %, conversion loss {100 * loss:+.2f}"
+    if preset.data == "cifar10" and (row := TABLE_2.get((preset.model, "RNL + RIL"))):
+        at = ", ".join(f"{100 * a:.2f} at {t}" for t, a in zip(TABLE_2_STEPS, row, strict=True) if a is not None)
+        yield f"the paper, table 2, RNL + RIL: {at}"
+    if preset.name == VGG:
+        ours, theirs_too = HEADLINE["steps"], HEADLINE["max_norm_steps"]
+        yield f"the paper, to 90 %: {ours:.0f} steps, Max Norm {theirs_too:.0f}, energy {HEADLINE['energy_ratio']}"
 
 
 def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callable[[str], None]) -> None:
@@ -153,13 +179,29 @@ def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callab
     for preset, seeds in wanted.networks:
         for seed in seeds:
             reproduce(preset, seed, at.work, at.results, at.scale, at.root, say)
+            for shown in _read_off(preset, seed, at):
+                _show(shown, at, draw, say)
             say(f"{write_page(at.results)} is up to date")
     for shown in wanted.shown:
-        source = None if shown.preset is None else _source(shown.name, shown.preset, shown.seed, at, say)
-        if shown.name in PICTURES:
-            for picture in draw(make_figure(shown.name, stem(shown, at.scale), source, at.results / FIGURES)):
-                say(f"{picture}")
+        _show(shown, at, draw, say)
     say(f"{write_page(at.results)} is up to date")
+
+
+def _show(shown: Shown, at: Folders, draw: Callable[[Path], Any], say: Callable[[str], None]) -> None:
+    source = None if shown.preset is None else _source(shown.name, shown.preset, shown.seed, at, say)
+    if shown.name in PICTURES:
+        for picture in draw(make_figure(shown.name, stem(shown, at.scale), source, at.results / FIGURES)):
+            say(f"{picture}")
+
+
+def _read_off(preset: Preset, seed: int, at: Folders) -> list[Shown]:
+    """The figures there are of a network's record, which has changed: they must not tell of another one."""
+    found = [Shown(name, preset, seed) for name in PICTURES if RUNS_SHOWN.get(name)]
+    return [
+        shown
+        for shown in found
+        if (at.results / FIGURES / f"{stem(shown, at.scale)}.json").exists() and _recorded(shown.name, preset, seed, at)
+    ]
 
 
 def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[str], None]) -> Source:
@@ -179,7 +221,7 @@ def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
     record = records.read(path)
     if name in RUNS_SHOWN:
         return {run["name"] for run in record["runs"]}.issuperset(RUNS_SHOWN[name])
-    return not str(record["scale"]).startswith(UNFINISHED)
+    return not unfinished(record)
 
 
 def stem(shown: Shown, scale: Scale) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from ratenorm.errors import RatenormError
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -49,5 +51,22 @@ class Reproduce:
         try:
             run_plan(wanted, at, report.save_figure, print)
         except Interrupted as stop:
-            text = str(stop).replace("Continue with --resume.", "Give the same command again to go on.")
-            raise Interrupted(stop.exit_code - 128, text) from stop
+            raise Interrupted(stop.exit_code - 128, _in_our_words(stop)) from stop
+        except RatenormError as error:
+            raise type(error)(_in_our_words(error)) from error
+
+
+# Folders are resumed by themselves here: there is no --resume and no --overwrite.
+_OUR_WORDS = {
+    "Continue with --resume.": "Give the same command again to go on.",
+    "then continue with --resume.": "then give the same command again.",
+    "Start anew with --overwrite.": "Remove that folder to start it anew.",
+    "or start anew in another folder.": "or remove that folder to start it anew.",
+}
+
+
+def _in_our_words(error: Exception) -> str:
+    text = str(error)
+    for theirs, ours in _OUR_WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
