@@ -70,8 +70,17 @@ def test_seeds_at_different_points_are_one_row_that_says_which_is_missing_what(r
     (group,) = grouped(parts)
     assert group.seeds == "0, 1, 2"
     assert group.scale == f"{scale}; unfinished: seed 1 6 of 14 runs, seed 2 4 of 14 runs"
-    assert group.runs("SpikeNorm") == []
     assert len(group.runs("RNL")) == 3
+    assert group.having("SpikeNorm").numbers == [0, 1]
+    assert cells(accuracy_at_t(group), "| SpikeNorm (seed 0, 1) |")
+    assert cells(other_methods([group]), "| cnn7")[5].endswith("(seed 0, 1)")
+    for part in parts:
+        part["runs"] = []
+    (group,) = grouped(parts)
+    row = cells(table_1([group]), "| cnn7")
+    assert "±" in row[3]  # the ANN is known before any run
+    assert row[4:8] == ["-"] * 4
+    assert not any(line.startswith("| cnn7") for line in headline([group]))
 
 
 def test_how_a_network_departs_from_the_papers_is_said_beside_its_figures(record: dict[str, Any]) -> None:

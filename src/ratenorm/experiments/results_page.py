@@ -39,7 +39,7 @@ def write_page(results: Path) -> Path:
 
 
 def _tables(groups: Sequence[Group]) -> list[str]:
-    at_t = [line for group in groups for line in accuracy_at_t(group)]
+    at_t = [line for group in groups if group.steps for line in accuracy_at_t(group)]
     return [*table_1(groups), *other_methods(groups), *at_t, *headline(groups)]
 
 

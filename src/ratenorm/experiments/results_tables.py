@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ratenorm.core.energy import steps_to
@@ -33,7 +33,7 @@ class Group:
 
     @property
     def seeds(self) -> str:
-        return ", ".join(str(r["seed"]) for r in self.records) + (" (one seed)" if len(self.records) == 1 else "")
+        return ", ".join(map(str, self.numbers)) + (" (one seed)" if len(self.records) == 1 else "")
 
     @property
     def notes(self) -> list[str]:
@@ -48,12 +48,24 @@ class Group:
     @property
     def steps(self) -> int:
         """Of the longest runs."""
-        return int(max(run["steps"] for r in self.records for run in r["runs"]))
+        return int(max((run["steps"] for r in self.records for run in r["runs"]), default=0))
 
     def runs(self, name: str) -> list[Run]:
-        """The runs of that name, one for each seed; none where a seed lacks it."""
-        found = [run for r in self.records for run in r["runs"] if run["name"] == name]
-        return found if len(found) == len(self.records) else []
+        """The runs of that name, one for each seed that has it."""
+        return [run for r in self.records for run in r["runs"] if run["name"] == name]
+
+    def having(self, *names: str) -> Group:
+        """The seeds that have all these runs already."""
+        found = [r for r in self.records if {run["name"] for run in r["runs"]}.issuperset(names)]
+        return replace(self, records=tuple(found))
+
+    def only(self, part: Group) -> str:
+        """Which seeds a figure is of, where it is not of all."""
+        return "" if len(part.records) == len(self.records) else f" (seed {', '.join(map(str, part.numbers))})"
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(r["seed"]) for r in self.records]
 
     def anns(self, name: str) -> list[float]:
         """The accuracy of the ANN that a run of that name was converted from, for each seed."""
@@ -102,29 +114,37 @@ def _head(*names: str) -> list[str]:
 def table_1(groups: Sequence[Group]) -> list[str]:
     names = ("network", "data", "seeds", "ANN", "SNN (RNL), best over T", "loss", f"loss at T = {JUDGED_AT}")
     lines = ["## Table 1: best accuracy and conversion loss", ""]
-    lines += _head(*names, "*paper: SNN*", "*paper: loss*", "ours - paper", "scale")
+    lines += _head(*names, "the same from v(0) = θ/2", "*paper: SNN*", "*paper: loss*", "ours - paper", "scale")
     for group in groups:
-        if not (runs := group.runs("RNL")):
-            continue
-        anns, best = group.anns("RNL"), [max(run["accuracy"]) for run in runs]
+        done = group.having("RNL")
+        best = [max(run["accuracy"]) for run in done.runs("RNL")]
         theirs = TABLE_1.get((group.data, group.network), {})
         paper = theirs.get("snn_accuracy")
-        last = min(JUDGED_AT, *(run["steps"] for run in runs))
-        at_end = percent([ann - run["accuracy"][last - 1] for ann, run in zip(anns, runs, strict=True)], "+")
         cells = [
             group.who,
-            percent(anns),
-            percent(best),
-            percent([ann - b for ann, b in zip(anns, best, strict=True)], "+"),
-            at_end if last == JUDGED_AT else f"{at_end} (T = {last})",
+            percent(group.anns("RNL")),
+            percent(best) + group.only(done) if best else "-",
+            percent([ann - b for ann, b in zip(done.anns("RNL"), best, strict=True)], "+") if best else "-",
+            _loss_at_end(group, "RNL"),
+            _loss_at_end(group, f"RNL{HALF}"),
             f"*{_paper(paper)}*",
             f"*{_paper(theirs.get('conversion_loss'), '+')}*",
-            "-" if paper is None else f"{100 * (statistics.fmean(best) - paper):+.2f}",
+            "-" if paper is None or not best else f"{100 * (statistics.fmean(best) - paper):+.2f}",
             group.scale,
         ]
         lines.append("| " + " | ".join(cells) + " |")
     notes = [f"- {group.network} on {group.data}: {' '.join(group.notes)}" for group in groups if group.notes]
     return [*lines, "", *(["Not as in the paper:", "", *notes, ""] if notes else [])]
+
+
+def _loss_at_end(group: Group, name: str) -> str:
+    """What runs of that name have lost at the T where losses are read off, or at their last where that comes sooner."""
+    done = group.having(name)
+    if not (runs := done.runs(name)):
+        return "-"
+    last = min(JUDGED_AT, *(run["steps"] for run in runs))
+    lost = percent([ann - run["accuracy"][last - 1] for ann, run in zip(done.anns(name), runs, strict=True)], "+")
+    return (lost if last == JUDGED_AT else f"{lost} (T = {last})") + group.only(done)
 
 
 def other_methods(groups: Sequence[Group]) -> list[str]:
@@ -139,9 +159,10 @@ def other_methods(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         cells = [group.who]
         for name in BASELINES.values():
-            best = [max(run["accuracy"]) for run in group.runs(name)]
-            losses = [ann - b for ann, b in zip(group.anns(name), best)]
-            cells.append(f"{percent(best)} ({percent(losses, '+')})" if best else "-")
+            done = group.having(name)
+            best = [max(run["accuracy"]) for run in done.runs(name)]
+            losses = [ann - b for ann, b in zip(done.anns(name), best, strict=True)]
+            cells.append(f"{percent(best)} ({percent(losses, '+')}){group.only(done)}" if best else "-")
         lines.append("| " + " | ".join([*cells, group.scale]) + " |")
     return [*lines, ""]
 
@@ -182,14 +203,15 @@ def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
     steps = _columns(group)
     lines = _head("method", *map(str, steps), "best", "steps to within 1 point of its ANN")
     for name in names:
-        if not (runs := group.runs(name)):
+        done = group.having(name)
+        if not (runs := done.runs(name)):
             continue
         last = min(run["steps"] for run in runs)
         cells = [percent([run["accuracy"][t - 1] for run in runs]) if t <= last else "-" for t in steps]
         best = percent([max(run["accuracy"]) for run in runs])
-        pairs = zip(group.anns(name), runs, strict=True)
+        pairs = zip(done.anns(name), runs, strict=True)
         arrived = _mean([steps_to(run["accuracy"], ann - NEAR) for ann, run in pairs])
-        lines.append("| " + " | ".join([name, *cells, best, arrived]) + " |")
+        lines.append("| " + " | ".join([name + group.only(done), *cells, best, arrived]) + " |")
         theirs = TABLE_2.get((group.network, name)) if with_paper else None
         if theirs is not None:
             by_step = dict(zip(TABLE_2_STEPS, theirs, strict=True))
@@ -202,6 +224,7 @@ def _losses(group: Group) -> list[str]:
     """What RNL + RIL loses against its own ANN at each T, beside the paper's."""
     name = "RNL + RIL"
     theirs, table_1_row = TABLE_2.get((group.network, name)), TABLE_1.get((group.data, group.network))
+    group = group.having(name)
     runs = group.runs(name)
     if not runs or theirs is None or table_1_row is None:
         return []
@@ -238,11 +261,10 @@ def headline(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         targets: list[tuple[str, float | None]] = [("90 %", 0.9)] if group.data == "cifar10" else []
         for name in ("RNL + RIL", f"RNL + RIL{HALF}"):
-            if name.endswith(HALF) and not group.runs(name):
-                continue
-            for text, target in [*targets, ("own ANN - 1 point", None)]:
-                cells = _raced([race(record, target, name) for record in group.records])
-                lines.append(f"| {group.who} | {text} | {name} | " + " | ".join(cells) + f" | {group.scale} |")
+            both = group.having(name, "Max Norm")
+            for text, target in [*targets, ("own ANN - 1 point", None)] if both.records else []:
+                cells = _raced([race(record, target, name) for record in both.records])
+                lines.append(f"| {both.who} | {text} | {name} | " + " | ".join(cells) + f" | {group.scale} |")
     return [*lines, ""]
 
 

@@ -72,13 +72,13 @@ def simulate_all(
     folder: RunFolder,
     keep: Callable[[list[dict[str, Any]], int], None],
 ) -> None:
-    """Every job in turn; `keep` gets the runs so far and how many there will be, before each one that takes time and at
-    the end. What was finished is not repeated, and is handed over at once: a complete record stays complete."""
+    """Every job in turn; `keep` gets the runs so far and how many there will be, before each one that takes time (none
+    before the first: the ANN is known) and at the end. What was finished is not repeated, and is handed over at once: a
+    complete record stays complete."""
     todo, runs = jobs(steps), list[dict[str, Any]]()
 
     def keep_up() -> None:
-        if runs:
-            keep(runs, len(todo))
+        keep(runs, len(todo))
 
     for job in todo:
         runs.append(_run(job, networks[job.network], spec, test, images, folder, keep_up))
