@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratenorm.core.rate_norm import rate_norm_layers
+from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import ImageSet
 from ratenorm.errors import UsageError
 from ratenorm.experiments.choosing import Rule, choose_stage2, label
 from ratenorm.experiments.presets import BY_NAME
 from ratenorm.experiments.training import TrainConfig, held_out_images, training_images
-from ratenorm.export.network import load_network
+from ratenorm.export.network import load_network, save_network
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.stage1 import hold_out
 
@@ -111,6 +112,35 @@ def test_held_out_images_are_no_training_images(digits: dict[str, ImageSet]) -> 
     assert not {image.numpy().tobytes() for image in learned.images} & {i.numpy().tobytes() for i in kept.images}
     with pytest.raises(UsageError, match="holds none out"):
         held_out_images(config(0), 10)
+
+
+@pytest.mark.usefixtures("small_mnist")
+@pytest.mark.parametrize("arrives", [True, False])
+def test_what_cuts_off_something_is_simulated_only_where_nothing_else_arrives(
+    arrives: bool, trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated: list[str] = []
+
+    def simulate(name: str, *args: object, **kwargs: object) -> SimpleNamespace:
+        simulated.append(name)
+        return SimpleNamespace(accuracy=[0.1, 0.95 if arrives else 0.5])
+
+    def left(model: torch.nn.Module, *args: object) -> float:
+        p = next(float(layer.p) for _, layer in rate_norm_layers(model))
+        return 0.95 if p == 1.0 else 0.942 if p > 0.5 else 0.2
+
+    monkeypatch.setattr("ratenorm.experiments.choosing.watched_evaluation", simulate)
+    monkeypatch.setattr("ratenorm.experiments.choosing.test_accuracy", left)
+    monkeypatch.setattr("ratenorm.experiments.choosing.LONGEST_REACH", 0)
+    model, spec = load_network(trained_run / "stage2.safetensors")
+    ready = {}
+    for p, stage2 in ((0.9, Stage2(holdout=40)), (0.3, FAST)):
+        set_p_(model, p)
+        ready[stage2] = save_network(tmp_path / f"{p}.safetensors", model, spec)
+    stage1 = trained_run / "stage1.safetensors"
+    choice = choose_stage2(stage1, config(), [*ready], ready, tmp_path / "ril", Rule(steps=2), print)
+    assert simulated == (["held-out, lam-0"] if arrives else ["held-out, lam-0", "held-out, lam-0.5"])
+    assert [t["accuracy"] is None for t in choice["tried"]] == [arrives, True, False]  # 0.2 is hopeless
 
 
 @pytest.mark.usefixtures("small_mnist")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from ratenorm.experiments.remember import remembered
 from ratenorm.experiments.training import (
     STAGE2_FILE,
     TrainConfig,
-    at_p_one,
     held_out_images,
     test_accuracy,
     training_images,
@@ -57,9 +57,9 @@ class Rule:
         return (
             f"fewest steps to within {near} of the ANN at p = 1, among those whose thresholds cut off at most {cut} "
             f"(what no number of steps brings back); where none of these comes there within T = {self.steps}, the one "
-            f"that does and cuts off least; where none does, the most accurate; p = 1 is a candidate; what cuts off "
-            f"more than {near} is not simulated; where the winner stands at an end of the grid, {LONGEST_REACH} more "
-            f"is tried beyond it"
+            f"that does and cuts off least (simulated only then, and not where it cuts off more than {near}); where "
+            f"none does, the most accurate; p = 1 is a candidate; where the winner stands at an end of the grid, "
+            f"{LONGEST_REACH} more is tried beyond it"
         )
 
     def hopeless(self, ann: float, clipped: float) -> bool:
@@ -115,32 +115,77 @@ def choose_stage2(
     """
     images = held_out_images(training, rule.images)
     as_it_is = replace(candidates[0], lam=0.0, per_layer=False)
-    ready = {**ready, as_it_is: stage1}
     with go_on(place) as folder:
         folder.configure({"network": hashlib.sha256(stage1.read_bytes()).hexdigest()})
-        model, spec = load_network(stage1)
-        ann = test_accuracy(model, spec, images)
-        files: list[Path] = []
-        tried: list[dict[str, Any]] = []
-
-        def attempt(candidate: Stage2) -> None:
-            files.append(ready.get(candidate) or _train(stage1, training, candidate, place / _slug(candidate)))
-            name = to_json({"stage2": candidate.to_json(), "images": len(images), "steps": rule.steps})
-            tried.append(remembered(folder, name, _trial(files[-1], candidate, images, rule, folder)))
-            say(_line(tried[-1], ann, rule))
-
+        ann = test_accuracy(*load_network(stage1), images)
+        trials = _Trials(stage1, training, {**ready, as_it_is: stage1}, images, ann, rule, folder)
         for candidate in [*candidates, as_it_is]:
-            attempt(candidate)
+            trials.look_at(candidate)
+        trials.simulate()
         for _ in range(LONGEST_REACH):
-            if (lam := rule.beyond(ann, tried)) is None:
+            if (lam := rule.beyond(ann, trials.tried)) is None:
                 break
-            attempt(replace(candidates[0], lam=lam, per_layer=tried[rule.winner(ann, tried)]["per_layer"]))
-        best = rule.winner(ann, tried)
+            trials.look_at(replace(candidates[0], lam=lam, per_layer=trials.tried[trials.winner]["per_layer"]))
+            trials.simulate()
+        best, tried = trials.winner, trials.tried
+        for found in tried:
+            say(_line(found, ann, rule))
         choice = {"rule": str(rule), "images": len(images), "ann_accuracy": ann, "tried": tried, "chosen": best}
         write_atomic(folder / CHOICE_FILE, (to_json(choice) + "\n").encode())
-        write_atomic(folder / STAGE2_FILE, files[best].read_bytes())
+        write_atomic(folder / STAGE2_FILE, trials.files[best].read_bytes())
     say(f"  chosen on {len(images):,} held-out images: {label(tried[best])}")
     return choice
+
+
+@dataclass
+class _Trials:
+    """The candidates, how far each has been tried."""
+
+    stage1: Path
+    training: TrainConfig
+    ready: Mapping[Stage2, Path]
+    images: ImageSet
+    ann: float
+    rule: Rule
+    folder: RunFolder
+    candidates: list[Stage2] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def winner(self) -> int:
+        return self.rule.winner(self.ann, self.tried)
+
+    def look_at(self, stage2: Stage2) -> None:
+        """Train a candidate's p, and see what its thresholds leave of the accuracy: no simulation yet."""
+        own = self.folder / _slug(stage2)
+        file = self.ready.get(stage2) or _train(self.stage1, self.training, stage2, own)
+        model, spec = load_network(file)
+        p = [float(layer.p) for _, layer in rate_norm_layers(model)]
+        entry = {"lam": stage2.lam, "per_layer": stage2.per_layer, "p": p, "accuracy": None}
+        self.tried.append({**entry, "clipped": test_accuracy(model, spec, self.images)})
+        self.candidates.append(stage2)
+        self.files.append(file)
+
+    def simulate(self) -> None:
+        """Those whose thresholds cut off nothing; the others only where none of these arrives, for they cannot win."""
+        self._simulate(lambda found: self.rule.whole(self.ann, found))
+        if all(self.rule.arrival(self.ann, found["accuracy"] or []) is None for found in self.tried):
+            self._simulate(lambda found: not self.rule.hopeless(self.ann, found["clipped"]))
+
+    def _simulate(self, worth_it: Callable[[Mapping[str, Any]], bool]) -> None:
+        for at, stage2 in enumerate(self.candidates):
+            if self.tried[at]["accuracy"] is None and worth_it(self.tried[at]):
+                name = {"stage2": stage2.to_json(), "images": len(self.images), "steps": self.rule.steps}
+                self.tried[at] = remembered(self.folder, to_json(name), partial(self._simulated, at))
+
+    def _simulated(self, at: int) -> dict[str, Any]:
+        model, spec = load_network(self.files[at])
+        net = convert(model, Trained(), example=torch.zeros(1, *spec.input_shape)).net
+        options: dict[str, Any] = {"fit_images": 0, "batch_size": 100, "folder": self.folder}
+        name = f"held-out, {_slug(self.candidates[at])}"
+        result = watched_evaluation(name, net, self.images, spec, self.rule.steps, "auto", **options)
+        return {**self.tried[at], "accuracy": result.accuracy}
 
 
 def label(candidate: Mapping[str, Any]) -> str:
@@ -163,27 +208,6 @@ def _train(stage1: Path, training: TrainConfig, stage2: Stage2, path: Path) -> P
             train_latency(model, training_images(training), stage2, normalise=spec.normalisation, run=folder)
             save_network(file, model, spec)
     return file
-
-
-def _trial(file: Path, stage2: Stage2, images: ImageSet, rule: Rule, folder: RunFolder) -> Callable[[], dict[str, Any]]:
-    def work() -> dict[str, Any]:
-        model, spec = load_network(file)
-        ann, clipped = test_accuracy(at_p_one(file), spec, images), test_accuracy(model, spec, images)
-        accuracy = None
-        if not rule.hopeless(ann, clipped):
-            net = convert(model, Trained(), example=torch.zeros(1, *spec.input_shape)).net
-            options: dict[str, Any] = {"fit_images": 0, "batch_size": 100, "folder": folder}
-            name = f"held-out, {_slug(stage2)}"
-            accuracy = watched_evaluation(name, net, images, spec, rule.steps, "auto", **options).accuracy
-        return {
-            "lam": stage2.lam,
-            "per_layer": stage2.per_layer,
-            "p": [float(layer.p) for _, layer in rate_norm_layers(model)],
-            "clipped": clipped,
-            "accuracy": accuracy,
-        }
-
-    return work
 
 
 def _line(tried: Mapping[str, Any], ann: float, rule: Rule) -> str:
