@@ -73,6 +73,7 @@ class Scale:
             relu=replace(preset.relu, epochs=epochs, holdout=holdout),
             rnl=replace(preset.rnl, epochs=tune, holdout=holdout),
             ril=replace(preset.ril, holdout=holdout, images=self.train_images or preset.ril.images),
+            lams=preset.lams[:1],  # that there is a choice is proof enough
             steps=self.steps or preset.steps,
         )
 
