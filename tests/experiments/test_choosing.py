@@ -86,7 +86,7 @@ def test_the_grid_grows_where_the_winner_stands_at_its_end() -> None:
     assert RULE.beyond(0.95, [good, better, tried(0.8, 0.1, 0.1, 0.1, 0.1, per_layer=True)]) == 0.4
 
 
-def test_the_first_candidate_is_the_one_trained_with_the_network() -> None:
+def test_the_candidates_of_a_preset_differ_and_carry_the_seed() -> None:
     for preset in BY_NAME.values():
         first, *others = preset.stage2_candidates(7)
         assert (first.lam, first.seed, first.per_layer) == (preset.ril.lam, 7, False)
@@ -133,12 +133,13 @@ def test_what_cuts_off_something_is_simulated_only_where_nothing_else_arrives(
     monkeypatch.setattr("ratenorm.experiments.choosing.test_accuracy", left)
     monkeypatch.setattr("ratenorm.experiments.choosing.LONGEST_REACH", 0)
     model, spec = load_network(trained_run / "stage2.safetensors")
-    ready = {}
+    trained = {}
     for p, stage2 in ((0.9, Stage2(holdout=40)), (0.3, FAST)):
         set_p_(model, p)
-        ready[stage2] = save_network(tmp_path / f"{p}.safetensors", model, spec)
+        trained[stage2] = save_network(tmp_path / f"{p}.safetensors", model, spec)
+    monkeypatch.setattr("ratenorm.experiments.choosing._train", lambda stage1, training, stage2, own: trained[stage2])
     stage1 = trained_run / "stage1.safetensors"
-    choice = choose_stage2(stage1, config(), [*ready], ready, tmp_path / "ril", Rule(steps=2), print)
+    choice = choose_stage2(stage1, config(), [*trained], tmp_path / "ril", Rule(steps=2), print)
     assert simulated == (["held-out, lam-0"] if arrives else ["held-out, lam-0", "held-out, lam-0.5"])
     assert [t["accuracy"] is None for t in choice["tried"]] == [arrives, True, False]  # 0.2 is hopeless
 
@@ -147,10 +148,10 @@ def test_what_cuts_off_something_is_simulated_only_where_nothing_else_arrives(
 def test_choosing_trains_tries_and_keeps_the_winner(
     trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage1, ready = trained_run / "stage1.safetensors", {Stage2(holdout=40): trained_run / "stage2.safetensors"}
+    stage1 = trained_run / "stage1.safetensors"
     said: list[str] = []
     candidates = [Stage2(holdout=40), FAST]
-    words = (stage1, config(), candidates, ready, tmp_path / "ril", Rule(steps=16), said.append)
+    words = (stage1, config(), candidates, tmp_path / "ril", Rule(steps=16), said.append)
     choice = choose_stage2(*words)
     assert [t["lam"] for t in choice["tried"]][:3] == [0.5, 0.2, 0.0]
     assert label(choice["tried"][2]) == "p = 1, without stage 2"
@@ -173,4 +174,8 @@ def test_choosing_trains_tries_and_keeps_the_winner(
 
     monkeypatch.setattr("ratenorm.experiments.choosing.train_latency", forbidden)
     monkeypatch.setattr("ratenorm.experiments.choosing.watched_evaluation", forbidden)
+    assert choose_stage2(*words) == choice
+    (tmp_path / "ril" / "choice.json").unlink()  # stopped before it was written: what was tried is still there
+    assert choose_stage2(*words) == choice
+    (tmp_path / "ril" / "choice.json").write_text("{")
     assert choose_stage2(*words) == choice

@@ -9,7 +9,9 @@ What was tried, and how each did, goes into the record; the test images are not 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -105,20 +107,21 @@ def choose_stage2(
     stage1: Path,
     training: TrainConfig,
     candidates: Sequence[Stage2],
-    ready: Mapping[Stage2, Path],
     place: Path,
     rule: Rule,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Train what is not `ready`, try all, and leave the winner in `place`, network and choice; returns the `choice`
-    entry of a record. What was done before in `place` is not done again.
+    """Train and try all, and leave the winner in `place`, network and choice; returns the `choice` entry of a record.
+    What was done before in `place` is not done again.
     """
-    images = held_out_images(training, rule.images)
     as_it_is = replace(candidates[0], lam=0.0, per_layer=False)
     with go_on(place) as folder:
         folder.configure({"network": hashlib.sha256(stage1.read_bytes()).hexdigest()})
+        if (made := _made(folder, candidates, rule)) is not None:
+            return made
+        images = held_out_images(training, rule.images)
         ann = test_accuracy(*load_network(stage1), images)
-        trials = _Trials(stage1, training, {**ready, as_it_is: stage1}, images, ann, rule, folder)
+        trials = _Trials(stage1, training, images, ann, rule, folder)
         for candidate in [*candidates, as_it_is]:
             trials.look_at(candidate)
         trials.simulate()
@@ -137,13 +140,23 @@ def choose_stage2(
     return choice
 
 
+def _made(folder: RunFolder, candidates: Sequence[Stage2], rule: Rule) -> dict[str, Any] | None:
+    """The choice that was made here before by this rule among these candidates, if there is one."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none, or not a sound one: chosen anew
+        choice: dict[str, Any] = json.loads((folder / CHOICE_FILE).read_text(encoding="utf-8"))
+        tried = {(one["lam"], one["per_layer"]) for one in choice["tried"]}
+        same = choice["rule"] == str(rule) and all((c.lam, c.per_layer) in tried for c in candidates)
+        if same and (folder / STAGE2_FILE).exists():
+            return choice
+    return None
+
+
 @dataclass
 class _Trials:
     """The candidates, how far each has been tried."""
 
     stage1: Path
     training: TrainConfig
-    ready: Mapping[Stage2, Path]
     images: ImageSet
     ann: float
     rule: Rule
@@ -159,7 +172,7 @@ class _Trials:
     def look_at(self, stage2: Stage2) -> None:
         """Train a candidate's p, and see what its thresholds leave of the accuracy: no simulation yet."""
         own = self.folder / _slug(stage2)
-        file = self.ready.get(stage2) or _train(self.stage1, self.training, stage2, own)
+        file = _train(self.stage1, self.training, stage2, own) if stage2.lam else self.stage1
         model, spec = load_network(file)
         p = [float(layer.p) for _, layer in rate_norm_layers(model)]
         entry = {"lam": stage2.lam, "per_layer": stage2.per_layer, "p": p, "accuracy": None}
@@ -206,7 +219,7 @@ def _train(stage1: Path, training: TrainConfig, stage2: Stage2, path: Path) -> P
         if not file.exists():
             model, spec = load_network(stage1)
             train_latency(model, training_images(training), stage2, normalise=spec.normalisation, run=folder)
-            save_network(file, model, spec)
+            save_network(file, model, spec, half=training.half)
     return file
 
 

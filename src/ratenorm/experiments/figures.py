@@ -169,7 +169,7 @@ def _figure_4(source: Source) -> Made:
 
         return remembered(folder, json.dumps([name, text, config, weights, test.name], sort_keys=True), work)
 
-    weights = fingerprint.of_tensors(*(tensor for _, tensor in sorted(model.state_dict().items())))
+    weights = fingerprint.of_weights(model)
     with go_on(source.place.path / "figures") as folder:
         runs = [_slim(run(name, text), source.record["config"]["relu_ann"]) for name, text in methods.items()]
     caption = (

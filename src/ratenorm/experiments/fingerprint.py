@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ratenorm.errors import FileFormatError
 from ratenorm.graph.net import Graph
@@ -32,6 +32,11 @@ def of_tensors(*tensors: Tensor) -> str:
         digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
         digest.update(_content(tensor))
     return digest.hexdigest()
+
+
+def of_weights(model: nn.Module) -> str:
+    """Of all that a network has learned, thresholds included."""
+    return of_tensors(*(tensor for _, tensor in sorted(model.state_dict().items())))
 
 
 def of_file(path: str | os.PathLike[str]) -> str:

@@ -84,6 +84,7 @@ def _recipe(
     tune_lr: float | None = None,
     weights_lam: float | None = None,
     small: int | None = None,
+    bfloat16: bool = False,
 ) -> tuple[Stage1, Stage1]:
     augment, small = AUGMENTS[data], SMALL.get(data, 0) if small is None else small
     relu = Stage1(
@@ -95,6 +96,7 @@ def _recipe(
         holdout=HELD_OUT,
         small_size=small,
         small_part=0.58 if small else 0.0,
+        bfloat16=bfloat16,
     )
     rnl = Stage1(
         epochs=tune,
@@ -105,28 +107,42 @@ def _recipe(
         ema=0.995,
         holdout=HELD_OUT,
         lam=weights_lam,
+        bfloat16=bfloat16,
     )
     return relu, rnl
 
 
 def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int, lam: float, **more: Any) -> Preset:
-    options = {key: more.pop(key) for key in ("smooth", "tune_lr", "weights_lam", "small") if key in more}
+    options = {key: more.pop(key) for key in ("smooth", "tune_lr", "weights_lam", "small", "bfloat16") if key in more}
     relu, rnl = _recipe(data, epochs, lr, tune, **options)
     return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000, holdout=HELD_OUT), **more)
 
 
 ALL: tuple[Preset, ...] = (
     _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, 0.1, seeds=(0, 1, 2), epoch_minutes=0.5),
-    _preset("alexnet-mnist", "alexnet", "mnist", 8, 0.05, 3, 0.1, small=20, seeds=(0, 1, 2), epoch_minutes=3),
+    _preset(
+        "alexnet-mnist",
+        "alexnet",
+        "mnist",
+        8,
+        0.05,
+        3,
+        0.1,
+        small=20,
+        bfloat16=True,
+        seeds=(0, 1, 2),
+        epoch_minutes=3,
+    ),
     _preset(
         "preact_resnet20-cifar10",
         "preact_resnet20",
         "cifar10",
-        24,
+        32,
         0.2,
         8,
         0.02,
         tune_lr=0.04,
+        bfloat16=True,
         weights_lam=0.05,
         omega=2.3,
         lams=(0.005,),

@@ -21,12 +21,15 @@ from ratenorm import records
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
+from ratenorm.errors import FileFormatError
+from ratenorm.experiments import fingerprint
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.choosing import Rule, choose_stage2
+from ratenorm.experiments.from_zoo import has, take_rate_norm, take_relu
 from ratenorm.experiments.paper import numbers_for
 from ratenorm.experiments.presets import Preset
 from ratenorm.experiments.record import ann_entry, make_record, scale_of, scale_of_part
-from ratenorm.experiments.spiking_runs import Which, simulate_all
+from ratenorm.experiments.spiking_runs import Known, Which, jobs, simulate_all
 from ratenorm.experiments.training import (
     STAGE1_FILE,
     STAGE2_FILE,
@@ -120,13 +123,21 @@ def label(preset: Preset, seed: int, scale: Scale) -> str:
 
 
 def reproduce(
-    preset: Preset, seed: int, work: Path, results: Path, scale: Scale, root: str | None, say: Callable[[str], None]
+    preset: Preset,
+    seed: int,
+    work: Path,
+    results: Path,
+    scale: Scale,
+    root: str | None,
+    say: Callable[[str], None],
+    zoo: Path | None = None,
 ) -> dict[str, Any]:
-    """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was."""
+    """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was;
+    what lies in `zoo` is not trained again."""
     preset = scale.of(preset)
     place = place_of(preset, seed, work, scale)
     say(f"{preset.name}, seed {seed}: {scale}; work in {place.path}")
-    choice = train_all(preset, seed, place, scale, root, say)
+    choice = train_all(preset, seed, place, scale, root, zoo, say)
     found: dict[str, Any] = {"choice": choice, "paper": numbers_for(preset.data, preset.model) or None}
     trained = {part: trained_seconds(place.path / part) for part in ("relu", "rnl")}
     path, record = results / f"{label(preset, seed, scale)}.json", {}
@@ -144,35 +155,62 @@ def reproduce(
     with go_on(place.path / "spiking") as folder:
         sweep_of(path)  # whoever holds this folder is the only one to write that record
         folder.configure({"preset": preset.name, "seed": seed, "scale": str(scale)})
-        _simulate(preset, seed, place, folder, scale, root, keep)
+        _simulate(preset, seed, place, folder, scale, root, path, keep)
     return record
 
 
 def train_all(
-    preset: Preset, seed: int, place: Place, scale: Scale, root: str | None, say: Callable[[str], None]
+    preset: Preset,
+    seed: int,
+    place: Place,
+    scale: Scale,
+    root: str | None,
+    zoo: Path | None,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """The ReLU network, its continuation with Rate Norm layers, and stage 2 for every lambda tried; returns the
     choice."""
-    _train(_training(preset, seed, scale, root, None), place.relu.parent)
+    name = zoo_name(preset, seed, scale)
+    relu = _training(preset, seed, scale, root, None)
+    if zoo is not None and take_relu(f"{name}-relu", zoo, relu.to_json(), place.relu):
+        say(f"  the zoo has {name}-relu: not trained again")
+    _train(relu, place.relu.parent)
     rnl = _training(preset, seed, scale, root, place.relu)
+    wanted = _as_begun(place.rnl.parent, rnl)
+    if zoo is not None and take_rate_norm(name, zoo, wanted, place.rnl, place.ril):
+        say(f"  the zoo has {name}: not trained again")
     _train(rnl, place.rnl.parent)
-    first, *others = preset.stage2_candidates(seed)
     rule = replace(RULE, steps=min(RULE.steps, preset.steps))
-    ready = {first: place.rnl.with_name(STAGE2_FILE)}
-    return choose_stage2(place.rnl, rnl, [first, *others], ready, place.ril.parent, rule, say)
+    return choose_stage2(place.rnl, rnl, preset.stage2_candidates(seed), place.ril.parent, rule, say)
+
+
+def in_zoo(preset: Preset, seed: int, scale: Scale, zoo: Path) -> bool:
+    """Nothing of it has to be trained: the zoo has the ReLU network, and the one that went on from it."""
+    name = zoo_name(preset, seed, scale)
+    relu = _training(preset, seed, scale, None, None)
+    if not has(f"{name}-relu", zoo, relu.to_json()):
+        return False
+    rnl = _training(preset, seed, scale, None, zoo / f"{name}-relu.safetensors")
+    return has(name, zoo, _as_begun(zoo / name, rnl))
+
+
+def zoo_name(preset: Preset, seed: int, scale: Scale) -> str:
+    """Of the network with Rate Norm layers; the one with ReLU has `-relu` behind it."""
+    return preset.name if scale.full and seed == 0 else label(preset, seed, scale)
 
 
 def _training(preset: Preset, seed: int, scale: Scale, root: str | None, start: Path | None) -> TrainConfig:
-    """With ReLU, or, from the network in `start`, with Rate Norm in both stages."""
+    """Stage 1 with ReLU, or, from the network in `start`, with Rate Norm."""
     return TrainConfig(
         preset.model,
         "relu" if start is None else "rate_norm",
         DataConfig(preset.data, root),
         replace(preset.relu if start is None else preset.rnl, seed=seed),
-        None if start is None else replace(preset.ril, seed=seed),
+        None,
         None if start is None else str(start),
         scale.train_images,
         omega=None if start is None else preset.omega,
+        half=True,
     )
 
 
@@ -209,6 +247,7 @@ def _simulate(
     folder: RunFolder,
     scale: Scale,
     root: str | None,
+    path: Path,
     keep: Callable[[dict[str, Any], list[dict[str, Any]], int], None],
 ) -> None:
     data = DataConfig(preset.data, root)
@@ -219,18 +258,36 @@ def _simulate(
     test = available if scale.test_images is None else available.subset(range(scale.test_images))
     images = Calibration(calibration_images(data, spec, scale.calibration, seed))
     graph, _ = lower(stage1, torch.zeros(1, *spec.input_shape))
+    networks: dict[Which, nn.Module] = {"relu": relu, "rnl": stage1, "ril": ours}
+    weights = {which: fingerprint.of_weights(network) for which, network in networks.items()}
     accuracies = {"relu_ann": test_accuracy(relu, spec, test), "rnl_ann": test_accuracy(stage1, spec, test)}
     head = {
         "kind": "reproduce",
         "title": f"{preset.model} on {preset.data}, seed {seed} ({preset.where})",
-        "config": {"preset": preset.to_json(), **accuracies},
+        "config": {"preset": preset.to_json(), "weights": weights, **accuracies},
         "seed": seed,
         "data": {"name": test.name, "split": "test", "images": len(test), "classes": list(test.classes)},
         "ann": ann_entry(preset.model, fold(graph), accuracies["rnl_ann"], None),
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
-    networks: dict[Which, nn.Module] = {"relu": relu, "rnl": stage1, "ril": ours}
-    simulate_all(networks, spec, test, images, preset.steps, folder, partial(keep, head))
+    known = _known(path, len(test), preset.steps)
+    simulate_all(networks, spec, test, images, preset.steps, folder, partial(keep, head), known)
+
+
+def _known(path: Path, images: int, steps: int) -> Known:
+    """The runs of an earlier record, by name and weights: a record lives longer than the folder it was made in."""
+    if not path.exists():
+        return {}
+    try:
+        record = records.read(path)
+    except FileFormatError:
+        return {}  # damaged: it will be written anew
+    weights = record["config"].get("weights")
+    if not isinstance(weights, dict) or record["data"]["images"] != images:
+        return {}
+    runs = {run["name"]: run for run in record["runs"]}
+    same = [job for job in jobs(steps) if job.name in runs and runs[job.name]["steps"] == job.steps]
+    return {(job.name, str(weights.get(job.network))): runs[job.name] for job in same}
 
 
 def trained_seconds(folder: Path) -> float:

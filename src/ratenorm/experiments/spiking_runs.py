@@ -8,7 +8,7 @@ weight, are simulated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at
 BATCH = 100
 
 Which = Literal["relu", "rnl", "ril"]
+Known = Mapping[tuple[str, str], dict[str, Any]]  # finished runs, by the name of the job and the weights
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,18 @@ def simulate_all(
     steps: int,
     folder: RunFolder,
     keep: Callable[[list[dict[str, Any]], int], None],
+    known: Known | None = None,
 ) -> None:
     """Every job in turn; `keep` gets the runs so far and how many there will be, before each one that takes time (none
-    before the first: the ANN is known) and at the end. What was finished is not repeated, and is handed over at once: a
-    complete record stays complete."""
+    before the first: the ANN is known) and at the end. What was finished, in this folder or in `known`, is not
+    repeated, and is handed over at once: a complete record stays complete."""
     todo, runs = jobs(steps), list[dict[str, Any]]()
 
     def keep_up() -> None:
         keep(runs, len(todo))
 
     for job in todo:
-        runs.append(_run(job, networks[job.network], spec, test, images, folder, keep_up))
+        runs.append(_run(job, networks[job.network], spec, test, images, folder, keep_up, known or {}))
     keep_up()
 
 
@@ -93,6 +95,7 @@ def _run(
     images: Calibration,
     folder: RunFolder,
     before: Callable[[], None],
+    known: Known,
 ) -> dict[str, Any]:
     method = Trained() if job.method == "trained" else parse(job.method)
     seen = {"images": [test.name, len(test)], "steps": job.steps}
@@ -110,7 +113,8 @@ def _run(
         return remembered(folder, to_json({"net": fingerprint.of_graph(net), **seen}), simulated)
 
     # Named by the weights as well, so that another choice of lambda is never answered with old figures.
-    weights = fingerprint.of_tensors(*(tensor for _, tensor in sorted(model.state_dict().items())))
-    found = remembered(folder, to_json({"job": vars(job), "weights": weights, **seen}), converted)
+    weights = fingerprint.of_weights(model)
+    name = to_json({"job": vars(job), "weights": weights, **seen})
+    found = remembered(folder, name, lambda: known.get((job.name, weights)) or converted())
     papers = [*method.papers, *(["bu2022"] if job.v0 == 0.5 else [])]
     return {**found, "name": job.name, "method": method.to_json(), "papers": papers}

@@ -16,12 +16,12 @@ from ratenorm.experiments.figures import PICTURES, RUNS_SHOWN, Source, make_figu
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import ALL, BASELINES, BY_NAME, IN_TABLE_2, Preset, named
 from ratenorm.experiments.record import unfinished
-from ratenorm.experiments.reproduce import Place, Scale, label, place_of, reproduce
+from ratenorm.experiments.reproduce import Place, Scale, in_zoo, label, place_of, reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.runs import METRICS
 
 FIGURES = "figures"  # the folder of the figures under results/
-TRAINED = "trained"
+TRAINED, IN_ZOO = "trained", "in the zoo"
 VGG = "vgg16-cifar10"  # the network of the paper's figures
 
 
@@ -105,6 +105,7 @@ class Folders:
     results: Path
     root: str | None
     scale: Scale
+    zoo: Path | None = None  # networks that need not be trained again
 
     def record(self, preset: Preset, seed: int) -> Path:
         return self.results / f"{label(preset, seed, self.scale)}.json"
@@ -120,7 +121,7 @@ def state(preset: Preset, seed: int, at: Folders) -> str:
         if part.exists():
             return words
     if not place.relu.parent.is_dir():
-        return "not begun"
+        return "not begun" if at.zoo is None or not in_zoo(at.scale.of(preset), seed, at.scale, at.zoo) else IN_ZOO
     metrics = place.relu.with_name(METRICS)
     done = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
     return f"epoch {done + 1} of {at.scale.of(preset).relu.epochs}"
@@ -178,7 +179,7 @@ def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callab
         say(line)
     for preset, seeds in wanted.networks:
         for seed in seeds:
-            reproduce(preset, seed, at.work, at.results, at.scale, at.root, say)
+            reproduce(preset, seed, at.work, at.results, at.scale, at.root, say, at.zoo)
             for shown in _read_off(preset, seed, at):
                 _show(shown, at, draw, say)
             say(f"{write_page(at.results)} is up to date")
@@ -209,7 +210,7 @@ def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[st
     if _recorded(name, preset, seed, at):
         record = records.read(at.record(preset, seed))
     else:
-        record = reproduce(preset, seed, at.work, at.results, at.scale, at.root, say)
+        record = reproduce(preset, seed, at.work, at.results, at.scale, at.root, say, at.zoo)
     return Source(at.scale.of(preset), seed, at.place(preset, seed), record, at.scale, at.root)
 
 
@@ -241,7 +242,7 @@ def announcement(wanted: Plan, at: Folders) -> Iterator[str]:
     total = 0.0
     for (name, seed), why in needed.items():
         found = state(BY_NAME[name], seed, at)
-        if found == TRAINED:
+        if found in (TRAINED, IN_ZOO):
             continue
         hours = BY_NAME[name].hours if at.scale.full else 0.0
         total += hours

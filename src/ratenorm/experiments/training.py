@@ -58,6 +58,7 @@ class TrainConfig:
     images: int | None = None  # train on this many images only: reduced scale
     output: Output = "rate"  # what Rate Norm layers hand on: r^, or z = theta r^ (both stand in Eq. 6)
     omega: float | None = None  # with from_relu: hold the maxima where its layers have this Omega; None: they run
+    half: bool = False  # leave networks as float16, as the zoo stores them: what is measured is then what is stored
 
     def __post_init__(self) -> None:
         """What can be known to be wrong before any folder is written to."""
@@ -148,7 +149,7 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
         first = train_accuracy(
             model, images, config.stage1, normalise=normalise, run=folder, show=show
         ).validation_accuracy
-        _save(stage1_file, model, spec)
+        model = _kept(stage1_file, model, spec, config.half)
     if config.stage2 is not None:
         if stage2_file.exists():
             model, spec = load_network(stage2_file)
@@ -156,7 +157,7 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
             second = train_latency(
                 model, images, config.stage2, normalise=normalise, run=folder, show=show
             ).validation_accuracy
-            _save(stage2_file, model, spec)
+            model = _kept(stage2_file, model, spec, config.half)
     return TrainOutcome(model, spec, first, second, time.monotonic() - began)
 
 
@@ -186,11 +187,13 @@ def _own(device: str) -> torch.device:
     return chosen
 
 
-def _save(path: Path, model: nn.Module, spec: NetworkSpec) -> None:
-    """One process writes, none goes on before the file is there."""
+def _kept(path: Path, model: nn.Module, spec: NetworkSpec, half: bool) -> nn.Module:
+    """The network as its file has it. One process writes, none goes on before the file is there."""
+    device = next(model.parameters()).device
     if world().writer:
-        save_network(path, model, spec)
+        save_network(path, model, spec, half=half)
     wait_for_all()
+    return load_network(path)[0].to(device) if half else model
 
 
 def train_in_folder(config: TrainConfig, folder: RunFolder, device: str = "cpu") -> str:

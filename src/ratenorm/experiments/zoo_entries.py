@@ -20,9 +20,10 @@ from ratenorm.errors import FileFormatError, StorageError, UsageError
 from ratenorm.experiments.choosing import CHOICE_FILE
 from ratenorm.experiments.environment import versions
 from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.from_zoo import write_origin
 from ratenorm.experiments.model_card import Measured, Origin, card
 from ratenorm.experiments.presets import Preset
-from ratenorm.experiments.reproduce import Scale, label, place_of
+from ratenorm.experiments.reproduce import Scale, place_of, trained_seconds, zoo_name
 from ratenorm.experiments.training import DataConfig, test_accuracy
 from ratenorm.export.network import load_network, save_network
 from ratenorm.files import write_atomic
@@ -56,18 +57,21 @@ def add_to_zoo(
     chosen = place.ril.with_name(CHOICE_FILE)
     missing = next((part for part in (place.rnl, place.ril, chosen) if not part.exists()), None)
     configs = {part: _read(place.path / part / CONFIG) for part in (("relu", "rnl") if missing is None else ("relu",))}
-    name = preset.name if scale.full and seed == 0 else label(preset, seed, scale)
+    name = zoo_name(preset, seed, scale)
     test = _test_images(preset, scale, root)
     command = f"{preset.name} --seed{{}} {seed}{'' if scale.full else ' --short'}"
     commands = [f"ratenorm reproduce {command.format('s')}", f"ratenorm zoo add {command.format('')} --steps {steps}"]
     plain = Origin({"relu": configs["relu"]}, None, commands, versions(), preset.note)
     relu = _store(f"{name}-relu", place.relu, folder, test, plain, 0, say)
+    write_origin(relu.name, folder, configs["relu"], trained_seconds(place.relu.parent))
     if missing is not None:
         say(f"{missing} is missing: only the ReLU network was added. Go on with {train}, then add again.")
         return [relu]
     notes = ". ".join(note for note in (preset.note, preset.rnl_note) if note)
     origin = Origin(configs, _read(chosen), commands, versions(), notes)
-    return [relu, _store(name, place.ril, folder, test, origin, steps, say)]
+    ours = _store(name, place.ril, folder, test, origin, steps, say)
+    write_origin(name, folder, configs["rnl"], trained_seconds(place.rnl.parent), origin.choice)
+    return [relu, ours]
 
 
 def _read(path: Path) -> dict[str, Any]:

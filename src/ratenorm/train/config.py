@@ -31,6 +31,7 @@ class Stage1:
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
     lam: float | None = None  # of the Rate Inference Loss on the weights (Eq. 9); None: accuracy alone, as in the paper
+    bfloat16: bool = False  # products in bfloat16 where the processor has it (train/precision.py); float32 elsewhere
     seed: int = 0
     checkpoint_minutes: float = 5.0
 

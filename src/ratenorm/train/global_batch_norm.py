@@ -79,6 +79,8 @@ class _Normalise(torch.autograd.Function):
 def _forward(module: nn.modules.batchnorm._BatchNorm, x: Tensor) -> Tensor:
     if not module.training:
         return type(module).forward(module, x)
+    if x.dtype == torch.bfloat16:  # its sums would have three digits; torch's own BatchNorm takes them in float32 too
+        return _forward(module, x.float()).to(x.dtype)
     with torch.no_grad():
         mean, var, count = statistics(x)
         if module.track_running_stats and module.running_mean is not None and module.running_var is not None:

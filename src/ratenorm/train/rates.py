@@ -51,13 +51,15 @@ class RateSums(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, unit: Tensor) -> Tensor:
         ctx.save_for_backward(z, unit)
         within = tuple(range(1, z.ndim))
-        return torch.stack([z.sum(within) / unit, (torch.linalg.vector_norm(z, 2, within) / unit).square()])
+        exact = torch.promote_types(z.dtype, torch.float32)  # a sum in bfloat16 would keep three digits
+        norm = torch.linalg.vector_norm(z, 2, within, dtype=exact)
+        return torch.stack([z.sum(within, dtype=exact) / unit, (norm / unit).square()])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor | None]:
         z, unit = ctx.saved_tensors
         total, power = (g.reshape(-1, *(1,) * (z.ndim - 1)) for g in grads[0])
-        by_z = (z * (2.0 * power / unit.square())).add_(total / unit)
+        by_z = (z * (2.0 * power / unit / unit).to(z.dtype)).add_((total / unit).to(z.dtype))
         if not ctx.needs_input_grad[1]:
             return by_z, None
         return by_z, -(by_z * z).sum().reshape(unit.shape) / unit  # r depends on z / unit alone

@@ -31,6 +31,7 @@ from ratenorm.train.loop import (
     fitted,
     run_stage,
 )
+from ratenorm.train.precision import products
 from ratenorm.train.rates import omegas, watched
 from ratenorm.train.resolution import any_size, shrunk, size_at
 
@@ -63,9 +64,12 @@ class _AccuracyStage:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, step, self.steps)
         side = size_at(self.config, step, self.steps)
-        images, labels = fitted(shrunk(images, side), self.model), labels.to(device_of(self.model))
-        with any_size(self.model) if side else contextlib.nullcontext(), watched(self.layers.values()) as sums:
-            loss = accuracy_loss(self.forward(images), labels, self.config.label_smoothing)
+        device = device_of(self.model)
+        images, labels = fitted(shrunk(images, side), self.model), labels.to(device)
+        sizes = any_size(self.model) if side else contextlib.nullcontext()
+        with sizes, watched(self.layers.values()) as sums, products(self.config.bfloat16, device):
+            output = self.forward(images)
+        loss = accuracy_loss(output.float(), labels, self.config.label_smoothing)
         extra: dict[str, float] = {}
         if self.config.lam:
             found = omegas(sums)

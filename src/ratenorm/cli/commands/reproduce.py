@@ -35,16 +35,19 @@ class Reproduce:
     """where the data sets lie"""
     short: bool = False
     """prove the presets by a short run on a subset"""
+    anew: bool = False
+    """train every network here, also those that the zoo has"""
 
     def run(self) -> None:
-        from ratenorm import report
+        from ratenorm import report, zoo
         from ratenorm.experiments.reproduce import SHORT, Scale
         from ratenorm.experiments.targets import Folders, listing, plan, run_plan
         from ratenorm.train.interrupt import Interrupted
 
         wanted = plan(self.names, self.network, self.seeds)
         root = None if self.root is None else str(self.root)
-        at = Folders(self.work, self.results, root, SHORT if self.short else Scale())
+        known = None if self.anew else zoo.folder()
+        at = Folders(self.work, self.results, root, SHORT if self.short else Scale(), known)
         if self.list:
             print("\n".join(listing(self.names, wanted, at)))
             return

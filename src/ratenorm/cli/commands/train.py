@@ -67,6 +67,8 @@ class Train:
     (None, as in the paper: accuracy alone)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
+    bfloat16: bool = False
+    """multiply in bfloat16 where the processor has it: about half the time"""
     seed: int = 0
     """for weights, batches and augmentation"""
     device: str = "cpu"
@@ -94,6 +96,7 @@ class Train:
             augment=self._augment(),
             seed=self.seed,
             lam=self.weights_lambda,
+            bfloat16=self.bfloat16,
         )
         stage2 = Stage2(
             epochs=self.stage2_epochs,
