@@ -14,7 +14,7 @@ from ratenorm import records
 from ratenorm.data import ImageSet
 from ratenorm.experiments.presets import BY_NAME
 from ratenorm.experiments.reproduce import Scale, in_zoo, place_of, reproduce
-from ratenorm.experiments.targets import IN_ZOO, Folders, announcement, plan, state
+from ratenorm.experiments.targets import IN_ZOO, Folders, announcement, plan, run_plan, state
 from ratenorm.experiments.zoo_entries import add_to_zoo
 from ratenorm.export.network import load_network, save_network
 
@@ -122,3 +122,16 @@ def test_the_list_says_what_the_zoo_has_and_nothing_is_announced_for_it(
     assert state(PRESET, 0, at) == IN_ZOO
     assert state(PRESET, 0, replace(at, zoo=None)) == "not begun"
     assert list(announcement(plan(["cnn7-mnist"], seeds=[0]), at)) == []
+
+
+def test_figure_4_needs_the_relu_network_of_the_zoo_and_no_run(
+    stored: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(monkeypatch, *TRAINING, "spiking_runs.watched_evaluation")
+    shutil.copy(tiny_results / "results" / f"{NAME}.json", tmp_path)
+    at = Folders(tmp_path / "work", tmp_path, None, tiny, stored)
+    drawn: list[Path] = []
+    run_plan(plan(["fig4"], "cnn7-mnist", [0]), at, lambda path: (drawn.append(path), [])[1], lambda text: None)
+    assert [path.name for path in drawn] == [f"fig4-{NAME}.json"]
+    assert place_of(PRESET, 0, tmp_path / "work", tiny).relu.exists()
+    assert not place_of(PRESET, 0, tmp_path / "work", tiny).rnl.exists()

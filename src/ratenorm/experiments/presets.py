@@ -128,6 +128,7 @@ ALL: tuple[Preset, ...] = (
         0.05,
         3,
         0.1,
+        lams=(0.02,),
         small=20,
         bfloat16=True,
         seeds=(0, 1, 2),

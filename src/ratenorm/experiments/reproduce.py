@@ -170,11 +170,8 @@ def train_all(
 ) -> dict[str, Any]:
     """The ReLU network, its continuation with Rate Norm layers, and stage 2 for every lambda tried; returns the
     choice."""
+    train_relu(preset, seed, place, scale, root, zoo, say)
     name = zoo_name(preset, seed, scale)
-    relu = _training(preset, seed, scale, root, None)
-    if zoo is not None and take_relu(f"{name}-relu", zoo, relu.to_json(), place.relu):
-        say(f"  the zoo has {name}-relu: not trained again")
-    _train(relu, place.relu.parent)
     rnl = _training(preset, seed, scale, root, place.relu)
     wanted = _as_begun(place.rnl.parent, rnl)
     if zoo is not None and take_rate_norm(name, zoo, wanted, place.rnl, place.ril):
@@ -184,11 +181,31 @@ def train_all(
     return choose_stage2(place.rnl, rnl, preset.stage2_candidates(seed), place.ril.parent, rule, say)
 
 
+def train_relu(
+    preset: Preset,
+    seed: int,
+    place: Place,
+    scale: Scale,
+    root: str | None,
+    zoo: Path | None,
+    say: Callable[[str], None],
+) -> None:
+    """The ReLU network alone."""
+    name, config = f"{zoo_name(preset, seed, scale)}-relu", _training(preset, seed, scale, root, None)
+    if zoo is not None and take_relu(name, zoo, config.to_json(), place.relu):
+        say(f"  the zoo has {name}: not trained again")
+    _train(config, place.relu.parent)
+
+
+def relu_in_zoo(preset: Preset, seed: int, scale: Scale, zoo: Path) -> bool:
+    config = _training(preset, seed, scale, None, None)
+    return has(f"{zoo_name(preset, seed, scale)}-relu", zoo, config.to_json())
+
+
 def in_zoo(preset: Preset, seed: int, scale: Scale, zoo: Path) -> bool:
     """Nothing of it has to be trained: the zoo has the ReLU network, and the one that went on from it."""
     name = zoo_name(preset, seed, scale)
-    relu = _training(preset, seed, scale, None, None)
-    if not has(f"{name}-relu", zoo, relu.to_json()):
+    if not relu_in_zoo(preset, seed, scale, zoo):
         return False
     rnl = _training(preset, seed, scale, None, zoo / f"{name}-relu.safetensors")
     return has(name, zoo, _as_begun(zoo / name, rnl))

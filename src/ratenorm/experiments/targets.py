@@ -16,7 +16,7 @@ from ratenorm.experiments.figures import PICTURES, RUNS_SHOWN, Source, make_figu
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import ALL, BASELINES, BY_NAME, IN_TABLE_2, Preset, named
 from ratenorm.experiments.record import unfinished
-from ratenorm.experiments.reproduce import Place, Scale, in_zoo, label, place_of, reproduce
+from ratenorm.experiments.reproduce import Place, Scale, in_zoo, label, place_of, relu_in_zoo, reproduce, train_relu
 from ratenorm.experiments.results_page import write_page
 from ratenorm.runs import METRICS
 
@@ -209,6 +209,8 @@ def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[st
     """The network that is shown: from its record where that is enough, reproduced where it is not."""
     if _recorded(name, preset, seed, at):
         record = records.read(at.record(preset, seed))
+        if name == "fig4":  # the only one that runs a network
+            train_relu(at.scale.of(preset), seed, at.place(preset, seed), at.scale, at.root, at.zoo, say)
     else:
         record = reproduce(preset, seed, at.work, at.results, at.scale, at.root, say, at.zoo)
     return Source(at.scale.of(preset), seed, at.place(preset, seed), record, at.scale, at.root)
@@ -217,12 +219,18 @@ def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[st
 def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
     """Only figure 4 runs the network itself; figures are read off its record, where that has the runs they show."""
     path = at.record(preset, seed)
-    if not path.exists() or (name == "fig4" and not at.place(preset, seed).relu.exists()):
+    if not path.exists() or (name == "fig4" and not _has_relu(preset, seed, at)):
         return False
     record = records.read(path)
     if name in RUNS_SHOWN:
         return {run["name"] for run in record["runs"]}.issuperset(RUNS_SHOWN[name])
     return not unfinished(record)
+
+
+def _has_relu(preset: Preset, seed: int, at: Folders) -> bool:
+    if at.place(preset, seed).relu.exists():
+        return True
+    return at.zoo is not None and relu_in_zoo(at.scale.of(preset), seed, at.scale, at.zoo)
 
 
 def stem(shown: Shown, scale: Scale) -> str:
