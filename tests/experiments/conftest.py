@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from ratenorm.data import ImageSet
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
-from ratenorm.experiments.reproduce import Scale, reproduce
+from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.results_page import write_page
+from ratenorm.experiments.scale import Scale
+from ratenorm.experiments.zoo_entries import add_to_zoo
 
 TINY = Scale(train_images=200, test_images=20, epochs=1, steps=8)
 
@@ -20,9 +23,19 @@ def tiny_results(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, Ima
     place = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
-        reproduce(BY_NAME["cnn7-mnist"], 0, place / "work", place / "results", TINY, None, lambda text: None)
+        reproduce(Networks(BY_NAME["cnn7-mnist"], 0, place / "work", TINY), place / "results", lambda text: None)
         write_page(place / "results")
     return place
+
+
+@pytest.fixture(scope="session")
+def tiny_zoo(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory, digits: dict[str, ImageSet]) -> Path:
+    """A zoo with the two networks of the tiny reproduction."""
+    folder = tmp_path_factory.mktemp("zoo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
+        add_to_zoo(Networks(BY_NAME["cnn7-mnist"], 0, tiny_results / "work", TINY), folder, 4, lambda text: None)
+    return folder
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ import torch
 from ratenorm import records
 from ratenorm.errors import FileFormatError
 from ratenorm.experiments.figures import PICTURES, Source, make_figure, read_figure
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
-from ratenorm.experiments.reproduce import Place, Scale, place_of
 from ratenorm.experiments.results_tables import race
+from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
 from ratenorm.export.network import load_network, save_network
 
@@ -28,7 +29,7 @@ TOY: dict[str, Any] = {"sizes": [12, 16, 16, 3], "samplings": 4, "steps": 100, "
 def source(tiny_results: Path, tiny: Scale) -> Source:
     preset = tiny.of(BY_NAME["cnn7-mnist"])
     record = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
-    return Source(preset, 0, place_of(preset, 0, tiny_results / "work", tiny), record, tiny, None)
+    return Source(Networks(preset, 0, tiny_results / "work", tiny), record)
 
 
 def made(name: str, source: Source | None, folder: Path) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def test_pictures_are_named_after_figure_and_network(tmp_path: Path, source: Sou
 def test_the_same_figure_has_the_same_curves(tmp_path: Path, source: Source, small_mnist: None) -> None:
     found = []
     for place in ("a", "b"):
-        shutil.rmtree(source.place.path / "figures", ignore_errors=True)  # or the second is remembered
+        shutil.rmtree(source.networks.path / "figures", ignore_errors=True)  # or the second is remembered
         found.append(made("fig4", source, tmp_path / place)["data"])
     assert json.dumps([_without_times(run) for run in found[0]["runs"]]) == json.dumps(
         [_without_times(run) for run in found[1]["runs"]]
@@ -139,12 +140,12 @@ def _without_times(run: dict[str, Any]) -> dict[str, Any]:
 
 def test_figure_4_of_another_network_is_not_remembered(tmp_path: Path, source: Source, small_mnist: None) -> None:
     first = made("fig4", source, tmp_path / "a")
-    shutil.copytree(source.place.path, tmp_path / "work")
-    moved = replace(source, place=Place(tmp_path / "work"))
-    model, spec = load_network(moved.place.relu)
+    moved = replace(source, networks=replace(source.networks, work=tmp_path / "work"))
+    shutil.copytree(source.networks.path, moved.networks.path)
+    model, spec = load_network(moved.networks.relu)
     with torch.no_grad():
         next(model.parameters()).mul_(3.0)
-    save_network(moved.place.relu, model, spec)
+    save_network(moved.networks.relu, model, spec)
     second = made("fig4", moved, tmp_path / "b")
     thresholds = [[layer["threshold"] for layer in found["data"]["runs"][0]["layers"]] for found in (first, second)]
     assert thresholds[0] != thresholds[1]

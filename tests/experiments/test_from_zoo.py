@@ -11,25 +11,15 @@ import pytest
 import torch
 
 from ratenorm import records
-from ratenorm.data import ImageSet
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
-from ratenorm.experiments.reproduce import Scale, in_zoo, place_of, reproduce
+from ratenorm.experiments.reproduce import reproduce
+from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.targets import IN_ZOO, Folders, announcement, plan, run_plan, state
-from ratenorm.experiments.zoo_entries import add_to_zoo
 from ratenorm.export.network import load_network, save_network
 
 PRESET = BY_NAME["cnn7-mnist"]
 NAME = "cnn7-mnist-s0-short"
-
-
-@pytest.fixture(scope="module")
-def stored(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory, digits: dict[str, ImageSet]) -> Path:
-    folder = tmp_path_factory.mktemp("zoo")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
-        scale = Scale(train_images=200, test_images=20, epochs=1, steps=8)
-        add_to_zoo(PRESET, 0, tiny_results / "work", folder, scale, None, 0, lambda text: None)
-    return folder
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -44,11 +34,11 @@ TRAINING = ("training.train_accuracy", "choosing.train_latency", "choosing.watch
 
 
 def test_what_the_zoo_has_is_not_trained_and_gives_the_same_record(
-    stored: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid(monkeypatch, *TRAINING)
     said: list[str] = []
-    reproduce(PRESET, 0, tmp_path / "work", tmp_path, tiny, None, said.append, stored)
+    reproduce(Networks(PRESET, 0, tmp_path / "work", tiny, None, tiny_zoo), tmp_path, said.append)
     again = records.read(tmp_path / f"{NAME}.json")
     assert [line for line in said if "the zoo has" in line] == [
         f"  the zoo has {NAME}-relu: not trained again",
@@ -58,18 +48,18 @@ def test_what_the_zoo_has_is_not_trained_and_gives_the_same_record(
     assert again["choice"] == whole["choice"]
     assert [run["accuracy"] for run in again["runs"]] == [run["accuracy"] for run in whole["runs"]]
     assert again["config"] == whole["config"]  # the weights, the accuracies, even the time it took to train
-    here, there = (place_of(PRESET, 0, work, tiny) for work in (tmp_path / "work", tiny_results / "work"))
+    here, there = (Networks(PRESET, 0, work, tiny) for work in (tmp_path / "work", tiny_results / "work"))
     for name in ("relu", "rnl", "ril"):
         assert getattr(here, name).read_bytes() == getattr(there, name).read_bytes(), name
 
 
 def test_the_runs_of_a_record_of_the_same_weights_are_not_simulated_again(
-    stored: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid(monkeypatch, *TRAINING, "spiking_runs.watched_evaluation")
     shutil.copy(tiny_results / "results" / f"{NAME}.json", tmp_path)
     before = records.read(tmp_path / f"{NAME}.json")
-    words = (PRESET, 0, tmp_path / "work", tmp_path, tiny, None, lambda text: None, stored)
+    words = (Networks(PRESET, 0, tmp_path / "work", tiny, None, tiny_zoo), tmp_path, lambda text: None)
     assert reproduce(*words)["runs"] == before["runs"]
     assert records.read(tmp_path / f"{NAME}.json")["runs"] == before["runs"]
     shutil.rmtree(tmp_path / "work")
@@ -84,54 +74,56 @@ def test_the_runs_of_a_record_of_the_same_weights_are_not_simulated_again(
 
 
 def test_only_the_very_training_that_would_be_run_is_taken(
-    stored: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+    tiny_zoo: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid(monkeypatch, "training.train_accuracy")
-    preset = tiny.of(PRESET)
-    assert in_zoo(preset, 0, tiny, stored)
-    assert not in_zoo(preset, 1, tiny, stored)
-    assert not in_zoo(replace(preset, relu=replace(preset.relu, lr=0.2)), 0, tiny, stored)
-    assert not in_zoo(replace(preset, rnl=replace(preset.rnl, lr=0.2)), 0, tiny, stored)
+    networks = Networks(PRESET, 0, tmp_path / "work", tiny, None, tiny_zoo)
     other = replace(PRESET, relu=replace(PRESET.relu, lr=0.2))
+    assert networks.in_zoo
+    assert not replace(networks, seed=1).in_zoo
+    assert not replace(networks, whole=other).in_zoo
+    assert not replace(networks, whole=replace(PRESET, rnl=replace(PRESET.rnl, lr=0.2))).in_zoo
     with pytest.raises(AssertionError, match="trained"):
-        reproduce(other, 0, tmp_path / "work", tmp_path, tiny, None, lambda text: None, stored)
-    place_of(PRESET, 0, tmp_path / "begun", tiny).relu.parent.mkdir(parents=True)
+        reproduce(replace(networks, whole=other), tmp_path, lambda text: None)
+    begun = replace(networks, work=tmp_path / "begun")
+    begun.relu.parent.mkdir(parents=True)
     with pytest.raises(AssertionError, match="trained"):  # one that was begun goes on
-        reproduce(PRESET, 0, tmp_path / "begun", tmp_path, tiny, None, lambda text: None, stored)
-    own = Path(shutil.copytree(stored, tmp_path / "zoo"))
+        reproduce(begun, tmp_path, lambda text: None)
+    own = Path(shutil.copytree(tiny_zoo, tmp_path / "zoo"))
     model, spec = load_network(own / f"{NAME}-relu.safetensors")
     with torch.no_grad():
         next(model.parameters()).mul_(1.01)
     save_network(own / f"{NAME}-relu.safetensors", model, spec, half=True)
-    assert not in_zoo(preset, 0, tiny, own)  # ours did not go on from that one
+    assert not replace(networks, zoo=own).in_zoo  # ours did not go on from that one
 
 
-def test_damaged_origins_are_as_none(stored: Path, tiny: Scale, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(stored, tmp_path / "zoo"))
+def test_damaged_origins_are_as_none(tiny_zoo: Path, tiny: Scale, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(tiny_zoo, tmp_path / "zoo"))
+    networks = Networks(PRESET, 0, tmp_path / "work", tiny, None, own)
     for bad in ("{", "[]", json.dumps({"config": 3})):
         (own / f"{NAME}-relu.json").write_text(bad)
-        assert not in_zoo(tiny.of(PRESET), 0, tiny, own)
+        assert not networks.in_zoo
     (own / "index.json").unlink()
-    assert not in_zoo(tiny.of(PRESET), 0, tiny, own)
+    assert not networks.in_zoo
 
 
 def test_the_list_says_what_the_zoo_has_and_nothing_is_announced_for_it(
-    stored: Path, tiny: Scale, tmp_path: Path
+    tiny_zoo: Path, tiny: Scale, tmp_path: Path
 ) -> None:
-    at = Folders(tmp_path / "work", tmp_path, None, tiny, stored)
+    at = Folders(tmp_path / "work", tmp_path, None, tiny, tiny_zoo)
     assert state(PRESET, 0, at) == IN_ZOO
     assert state(PRESET, 0, replace(at, zoo=None)) == "not begun"
     assert list(announcement(plan(["cnn7-mnist"], seeds=[0]), at)) == []
 
 
 def test_figure_4_needs_the_relu_network_of_the_zoo_and_no_run(
-    stored: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid(monkeypatch, *TRAINING, "spiking_runs.watched_evaluation")
     shutil.copy(tiny_results / "results" / f"{NAME}.json", tmp_path)
-    at = Folders(tmp_path / "work", tmp_path, None, tiny, stored)
+    at = Folders(tmp_path / "work", tmp_path, None, tiny, tiny_zoo)
     drawn: list[Path] = []
     run_plan(plan(["fig4"], "cnn7-mnist", [0]), at, lambda path: (drawn.append(path), [])[1], lambda text: None)
     assert [path.name for path in drawn] == [f"fig4-{NAME}.json"]
-    assert place_of(PRESET, 0, tmp_path / "work", tiny).relu.exists()
-    assert not place_of(PRESET, 0, tmp_path / "work", tiny).rnl.exists()
+    assert Networks(PRESET, 0, tmp_path / "work", tiny).relu.exists()
+    assert not Networks(PRESET, 0, tmp_path / "work", tiny).rnl.exists()

@@ -19,10 +19,12 @@ from ratenorm.engines.evaluate import Evaluation
 from ratenorm.errors import FileFormatError
 from ratenorm.experiments import presets
 from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.paper import TABLE_1, TABLE_2, TABLE_2_STEPS, numbers_for
 from ratenorm.experiments.presets import BASELINES, BY_NAME, IN_TABLE_2
-from ratenorm.experiments.reproduce import SHORT, Scale, place_of, reproduce
+from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.results_page import write_page
+from ratenorm.experiments.scale import SHORT, Scale
 from ratenorm.experiments.spiking_runs import Job, jobs, simulate_all
 from ratenorm.export.network import load_network, save_network
 from ratenorm.runs import RunFolder
@@ -74,9 +76,7 @@ def test_what_is_done_is_not_done_again(
     monkeypatch.setattr(
         records, "write", lambda path, record: (written.append(len(record["runs"])), write(path, record))
     )
-    again = reproduce(
-        BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny_results / "again", tiny, None, lambda text: None
-    )
+    again = reproduce(Networks(BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny), tiny_results / "again", print)
     assert written == [len(before["runs"])]  # a complete record is never a part of itself, not even for a moment
     assert again["seconds"] == pytest.approx(before["seconds"], rel=1e-5)
     assert again["runs"] != []
@@ -88,12 +88,12 @@ def test_another_relu_network_is_not_taken_for_the_one_that_the_training_started
     tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    monkeypatch.setattr("ratenorm.experiments.scale.SHORT", tiny)
     shutil.copytree(tiny_results / "work", tmp_path / "work")
     words = ["reproduce", "cnn7-mnist", "--short", "--seeds", "0", "--work", str(tmp_path / "work")]
     words += ["--results", str(tmp_path / "results")]
     assert main([*words, "--root", str(tmp_path)]) == 0  # folders and data may move
-    place = place_of(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny)
+    place = Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny)
     model, spec = load_network(place.relu)
     with torch.no_grad():
         next(model.parameters()).mul_(1.01)
@@ -162,7 +162,7 @@ def test_a_stopped_evaluation_leaves_a_record_that_says_so_and_goes_on(
         simulated.append(name)
         return watched_evaluation(name, *args, **kwargs)
 
-    words = (BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tmp_path, tiny, None, lambda text: None)
+    words = (Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny), tmp_path, print)
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.jobs", lambda steps: jobs(steps)[:4])
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", counted)
     with pytest.raises(KeyboardInterrupt):
@@ -182,7 +182,7 @@ def test_a_stopped_evaluation_leaves_a_record_that_says_so_and_goes_on(
 def test_equal_spiking_networks_are_simulated_once(
     tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits: dict[str, ImageSet]
 ) -> None:
-    place = place_of(BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny)
+    place = Networks(BY_NAME["cnn7-mnist"], 0, tiny_results / "work", tiny)
     model, spec = load_network(place.ril)
     same, other = (
         (Job("a", "ril", "trained", 0.0, 4), Job("b", "ril", "trained", 0.0, 4)),

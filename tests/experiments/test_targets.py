@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ratenorm.errors import UsageError
 from ratenorm.experiments.paper import TABLE_1
 from ratenorm.experiments.presets import ALL, BY_NAME
 from ratenorm.experiments.record import scale_of_runs
-from ratenorm.experiments.reproduce import Scale
+from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.targets import BY_TARGET, TARGETS, Folders, announcement, plan, state, stem
 
 CNN7 = BY_NAME["cnn7-mnist"]
@@ -67,7 +68,7 @@ def test_what_has_to_be_trained_is_said_with_its_hours(tmp_path: Path) -> None:
 
 def test_the_state_of_a_training_in_words(tmp_path: Path) -> None:
     at = Folders(tmp_path, tmp_path / "results", None, Scale())
-    place = at.place(CNN7, 0)
+    place = at.networks(CNN7, 0)
     assert state(CNN7, 0, at) == "not begun"
     place.relu.parent.mkdir(parents=True)
     assert state(CNN7, 0, at) == "epoch 1 of 12"
@@ -80,10 +81,12 @@ def test_the_state_of_a_training_in_words(tmp_path: Path) -> None:
 
 
 def test_only_the_papers_own_network_has_the_plain_name() -> None:
-    assert stem(plan(["fig4"]).shown[0], Scale()) == "fig4"
-    assert stem(plan(["fig2"]).shown[0], Scale(epochs=1)) == "fig2"
-    assert stem(plan(["fig4"]).shown[0], Scale(epochs=1)) == "fig4-vgg16-cifar10-s0-short"
-    assert stem(plan(["fig4"], network="cnn7-mnist").shown[0], Scale()) == "fig4-cnn7-mnist-s0"
+    full = Folders(Path("work"), Path("results"), None, Scale())
+    short = replace(full, scale=Scale(epochs=1))
+    assert stem(plan(["fig4"]).shown[0], full) == "fig4"
+    assert stem(plan(["fig2"]).shown[0], short) == "fig2"
+    assert stem(plan(["fig4"]).shown[0], short) == "fig4-vgg16-cifar10-s0-short"
+    assert stem(plan(["fig4"], network="cnn7-mnist").shown[0], full) == "fig4-cnn7-mnist-s0"
 
 
 def test_the_command_makes_figures_of_a_network_at_hand(
@@ -93,7 +96,7 @@ def test_the_command_makes_figures_of_a_network_at_hand(
     def forbidden(*args: object, **kwargs: object) -> None:
         raise AssertionError("trained")
 
-    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    monkeypatch.setattr("ratenorm.experiments.scale.SHORT", tiny)
     monkeypatch.setattr("ratenorm.experiments.training.train_accuracy", forbidden)
     record = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
     records.write(tmp_path / "cnn7-mnist-s0-short.json", record)
@@ -116,7 +119,7 @@ def test_a_network_renews_the_figures_that_are_read_off_its_record(
     tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a caption would go on telling of an older record, beside the tables of the new one."""
-    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    monkeypatch.setattr("ratenorm.experiments.scale.SHORT", tiny)
     (tmp_path / "figures").mkdir()
     stale = tmp_path / "figures" / "fig7-cnn7-mnist-s0-short.json"
     stale.write_text("{}")
@@ -130,7 +133,7 @@ def test_figures_are_read_off_a_record_without_its_network(
     tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clone has the records but not the trainings: only figure 4 runs the network itself."""
-    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    monkeypatch.setattr("ratenorm.experiments.scale.SHORT", tiny)
     at = Folders(tmp_path / "nothing", tiny_results / "results", None, tiny)
     assert list(announcement(plan(["fig6", "fig7", "headline"], "cnn7-mnist"), at)) == []
     (line,) = announcement(plan(["fig4"], "cnn7-mnist"), at)

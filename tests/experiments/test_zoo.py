@@ -18,8 +18,9 @@ from ratenorm.cli.main import main
 from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import ImageSet
 from ratenorm.errors import FileFormatError, StorageError, UsageError
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
-from ratenorm.experiments.reproduce import Scale, place_of
+from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.training import test_accuracy as accuracy_of
 from ratenorm.experiments.zoo_entries import add_to_zoo
 from ratenorm.export.network import load_network
@@ -28,30 +29,19 @@ PRESET = BY_NAME["cnn7-mnist"]
 NAME = "cnn7-mnist-s0-short"
 
 
-@pytest.fixture(scope="module")
-def made(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory, digits: dict[str, ImageSet]) -> Path:
-    """A zoo with the two networks of the tiny reproduction."""
-    folder = tmp_path_factory.mktemp("zoo")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
-        scale = Scale(train_images=200, test_images=20, epochs=1, steps=8)
-        add_to_zoo(PRESET, 0, tiny_results / "work", folder, scale, None, 4, lambda text: None)
-    return folder
-
-
 @pytest.fixture
-def own(made: Path, tmp_path: Path) -> Path:
+def own(tiny_zoo: Path, tmp_path: Path) -> Path:
     """A copy of it to damage."""
-    return Path(shutil.copytree(made, tmp_path / "zoo"))
+    return Path(shutil.copytree(tiny_zoo, tmp_path / "zoo"))
 
 
 def test_both_networks_of_a_preset_are_stored_as_half_and_come_back(
-    made: Path, tiny_results: Path, tiny: Scale
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale
 ) -> None:
-    assert zoo.names(made) == [NAME, f"{NAME}-relu"]
-    place = place_of(PRESET, 0, tiny_results / "work", tiny)
+    assert zoo.names(tiny_zoo) == [NAME, f"{NAME}-relu"]
+    place = Networks(PRESET, 0, tiny_results / "work", tiny)
     for name, source in ((NAME, place.ril), (f"{NAME}-relu", place.relu)):
-        model, spec = zoo.load(name, made)
+        model, spec = zoo.load(name, tiny_zoo)
         original, kept = load_network(source)
         assert spec == kept
         for (key, value), (_, exact) in zip(model.state_dict().items(), original.state_dict().items(), strict=True):
@@ -59,22 +49,22 @@ def test_both_networks_of_a_preset_are_stored_as_half_and_come_back(
                 assert torch.equal(value, exact.half().float()), key
             else:
                 assert torch.equal(value, exact), key  # thresholds and p are kept in full
-        stored = load_tensors((made / f"{name}.safetensors").read_bytes())
+        stored = load_tensors((tiny_zoo / f"{name}.safetensors").read_bytes())
         assert {t.dtype for t in stored.values() if t.numel() > 1} == {torch.float16}
 
 
-def test_the_index_says_what_the_stored_file_does(made: Path, digits: dict[str, ImageSet]) -> None:
-    for name, entry in zoo.entries(made).items():
-        data = (made / entry.file).read_bytes()
+def test_the_index_says_what_the_stored_file_does(tiny_zoo: Path, digits: dict[str, ImageSet]) -> None:
+    for name, entry in zoo.entries(tiny_zoo).items():
+        data = (tiny_zoo / entry.file).read_bytes()
         assert (entry.bytes, entry.sha256) == (len(data), hashlib.sha256(data).hexdigest())
-        model, spec = zoo.load(name, made)
+        model, spec = zoo.load(name, tiny_zoo)
         assert entry.accuracy == accuracy_of(model, spec, digits["test"].subset(range(20)))
 
 
-def test_the_card_is_made_of_the_file(made: Path) -> None:
-    text = (made / f"{NAME}.md").read_text()
-    entry = zoo.entries(made)[NAME]
-    model, spec = zoo.load(NAME, made)
+def test_the_card_is_made_of_the_file(tiny_zoo: Path) -> None:
+    text = (tiny_zoo / f"{NAME}.md").read_text()
+    entry = zoo.entries(tiny_zoo)[NAME]
+    model, spec = zoo.load(NAME, tiny_zoo)
     assert f"{100 * entry.accuracy:.2f} %" in text
     for wanted in (entry.sha256, f"{entry.bytes:,} bytes", "288 -> 10", "chosen on 50 held-out", "v(0) = 0.5 θ"):
         assert wanted in text
@@ -84,7 +74,7 @@ def test_the_card_is_made_of_the_file(made: Path) -> None:
         assert f"{float(layer.threshold):.4f} |" in text
     assert "Reduced: trained on 200 images only." in text
     assert "ratenorm reproduce cnn7-mnist --seeds 0 --short" in text
-    relu = (made / f"{NAME}-relu.md").read_text()
+    relu = (tiny_zoo / f"{NAME}-relu.md").read_text()
     assert "Thresholds" not in relu
     assert "stage 2" not in relu
     assert "relu, stage1: " in relu
@@ -95,10 +85,10 @@ def test_where_a_training_departs_from_the_paper_stands_on_its_card_only(
 ) -> None:
     monkeypatch.setattr("ratenorm.experiments.training.load", lambda name, split, root=None: digits[split])
     work = Path(shutil.copytree(tiny_results / "work", tmp_path / "work"))
-    config = place_of(PRESET, 0, work, tiny).path / "rnl" / "config.json"
+    config = Networks(PRESET, 0, work, tiny).path / "rnl" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"omega": 1.75}))
     preset = replace(PRESET, note="Narrow", rnl_note="Held where it was")
-    add_to_zoo(preset, 0, work, tmp_path / "zoo", tiny, None, 0, lambda text: None)
+    add_to_zoo(Networks(preset, 0, work, tiny), tmp_path / "zoo", 0, lambda text: None)
     ours, relu = ((tmp_path / "zoo" / f"{name}.md").read_text() for name in (NAME, f"{NAME}-relu"))
     assert "Narrow. Held where it was." in ours
     assert "start omega 1.75" in ours
@@ -108,17 +98,17 @@ def test_where_a_training_departs_from_the_paper_stands_on_its_card_only(
 
 
 def test_adding_again_changes_nothing(
-    made: Path, own: Path, tiny_results: Path, tiny: Scale, small_mnist: None
+    tiny_zoo: Path, own: Path, tiny_results: Path, tiny: Scale, small_mnist: None
 ) -> None:
-    add_to_zoo(PRESET, 0, tiny_results / "work", own, tiny, None, 4, lambda text: None)
-    assert {f.name: f.read_bytes() for f in own.iterdir()} == {f.name: f.read_bytes() for f in made.iterdir()}
+    add_to_zoo(Networks(PRESET, 0, tiny_results / "work", tiny), own, 4, lambda text: None)
+    assert {f.name: f.read_bytes() for f in own.iterdir()} == {f.name: f.read_bytes() for f in tiny_zoo.iterdir()}
 
 
 def test_seed_0_in_full_has_the_plain_name(tiny_results: Path, tmp_path: Path, small_mnist: None) -> None:
     shutil.copytree(tiny_results / "work" / NAME, tmp_path / "work" / "cnn7-mnist-s0")
     shutil.copytree(tiny_results / "work" / NAME, tmp_path / "work" / "cnn7-mnist-s1")
     for seed in (0, 1):
-        add_to_zoo(PRESET, seed, tmp_path / "work", tmp_path / "zoo", Scale(), None, 0, lambda text: None)
+        add_to_zoo(Networks(PRESET, seed, tmp_path / "work", Scale()), tmp_path / "zoo", 0, lambda text: None)
     assert zoo.names(tmp_path / "zoo") == ["cnn7-mnist", "cnn7-mnist-relu", "cnn7-mnist-s1", "cnn7-mnist-s1-relu"]
 
 
@@ -127,31 +117,31 @@ def test_too_large_a_network_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(zoo, "LARGEST", 1000)
     with pytest.raises(StorageError, match="at most 1,000"):
-        add_to_zoo(PRESET, 0, tiny_results / "work", tmp_path, tiny, None, 0, lambda text: None)
+        add_to_zoo(Networks(PRESET, 0, tiny_results / "work", tiny), tmp_path, 0, lambda text: None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_trained_is_not_added(tmp_path: Path, tiny: Scale) -> None:
     with pytest.raises(UsageError, match="ratenorm reproduce cnn7-mnist --seeds 3"):
-        add_to_zoo(PRESET, 3, tmp_path, tmp_path / "zoo", tiny, None, 0, lambda text: None)
+        add_to_zoo(Networks(PRESET, 3, tmp_path, tiny), tmp_path / "zoo", 0, lambda text: None)
 
 
 def test_the_relu_network_is_added_as_soon_as_it_is_trained(
-    tiny_results: Path, tiny: Scale, made: Path, tmp_path: Path, small_mnist: None
+    tiny_results: Path, tiny: Scale, tiny_zoo: Path, tmp_path: Path, small_mnist: None
 ) -> None:
-    place = place_of(PRESET, 0, tmp_path / "work", tiny)
-    shutil.copytree(place_of(PRESET, 0, tiny_results / "work", tiny).relu.parent, place.relu.parent)
+    place = Networks(PRESET, 0, tmp_path / "work", tiny)
+    shutil.copytree(Networks(PRESET, 0, tiny_results / "work", tiny).relu.parent, place.relu.parent)
     said: list[str] = []
-    add_to_zoo(PRESET, 0, tmp_path / "work", tmp_path / "zoo", tiny, None, 4, said.append)
+    add_to_zoo(Networks(PRESET, 0, tmp_path / "work", tiny), tmp_path / "zoo", 4, said.append)
     assert zoo.names(tmp_path / "zoo") == [f"{NAME}-relu"]
     assert "only the ReLU network was added" in said[-1]
     file = f"{NAME}-relu.safetensors"
-    assert (tmp_path / "zoo" / file).read_bytes() == (made / file).read_bytes()
+    assert (tmp_path / "zoo" / file).read_bytes() == (tiny_zoo / file).read_bytes()
 
 
-def test_an_unknown_name_is_answered_with_the_names_there_are(made: Path, tmp_path: Path) -> None:
+def test_an_unknown_name_is_answered_with_the_names_there_are(tiny_zoo: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"'vgg61'.*There are: {NAME}, {NAME}-relu"):
-        zoo.load("vgg61", made)
+        zoo.load("vgg61", tiny_zoo)
     zoo.write_index(tmp_path, {})
     with pytest.raises(UsageError, match="It is empty"):
         zoo.load("vgg61", tmp_path)
@@ -206,7 +196,7 @@ def test_the_command(
     tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("ratenorm.experiments.reproduce.SHORT", tiny)
+    monkeypatch.setattr("ratenorm.experiments.scale.SHORT", tiny)
     folder = ["--folder", str(tmp_path)]
     words = ["zoo", "add", "cnn7-mnist", "--work", str(tiny_results / "work"), *folder, "--short", "--steps", "2"]
     assert main(words) == 0

@@ -24,15 +24,14 @@ from ratenorm.experiments import fingerprint
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.environment import hardware, versions
 from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.paper import HEADLINE, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import Preset
 from ratenorm.experiments.record import run_entry, scale_of_runs
 from ratenorm.experiments.remember import remembered
-from ratenorm.experiments.reproduce import Place, Scale
 from ratenorm.experiments.results_tables import ann_of, race
 from ratenorm.experiments.spiking_runs import K_IMAGES
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
-from ratenorm.experiments.training import DataConfig
 from ratenorm.export.network import load_network
 from ratenorm.files import write_atomic
 from ratenorm.runs import go_on
@@ -65,16 +64,16 @@ RUNS_SHOWN: dict[str, tuple[str, ...]] = {
 class Source:
     """A reproduced network that a figure is made of."""
 
-    preset: Preset
-    seed: int
-    place: Place
+    networks: Networks
     record: dict[str, Any]
-    scale: Scale
-    root: str | None
+
+    @property
+    def preset(self) -> Preset:
+        return self.networks.preset
 
     @property
     def name(self) -> str:
-        return f"{self.preset.model} on {self.preset.data}, seed {self.seed}"
+        return f"{self.preset.model} on {self.preset.data}, seed {self.networks.seed}"
 
 
 Made = tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]  # caption, settings, curves, the paper's figures
@@ -87,14 +86,14 @@ def make_figure(name: str, stem: str, source: Source | None, folder: Path) -> Pa
         caption, config, data, paper = _WITHOUT_NETWORK[name]()
     else:
         caption, config, data, paper = _WITH_NETWORK[name](source)
-        config |= {"network": source.preset.name, "record": f"{source.place.path.name}.json"}
+        config |= {"network": source.preset.name, "record": f"{source.networks.label}.json"}
     content = {
         "format": FORMAT,
         "version": VERSION,
         "figure": name,
         "caption": caption,
         "config": config,
-        "seed": 0 if source is None else source.seed,
+        "seed": 0 if source is None else source.networks.seed,
         "versions": versions(),
         "hardware": hardware(),
         "seconds": time.monotonic() - began,
@@ -153,12 +152,13 @@ def _figure_3() -> Made:
 def _figure_4(source: Source) -> Made:
     steps = min(FEW_STEPS, source.preset.steps)
     methods = {"Max Norm": "max", f"thresholds x {SCALED:g}": f"scaled:{SCALED:g}:max"}
-    model, spec = load_network(source.place.relu)
-    data = DataConfig(source.preset.data, source.root)
-    images = Calibration(calibration_images(data, spec, source.scale.calibration, source.seed))
-    test = data.test()
+    networks = source.networks
+    model, spec = load_network(networks.relu)
+    calibration = networks.scale.calibration
+    images = Calibration(calibration_images(networks.data, spec, calibration, networks.seed))
+    test = networks.data.test()
     chosen = test.subset(range(min(FEW_IMAGES, len(test))))
-    config = {"methods": methods, "images": len(chosen), "steps": steps, "calibration": source.scale.calibration}
+    config = {"methods": methods, "images": len(chosen), "steps": steps, "calibration": calibration}
 
     def run(name: str, text: str) -> dict[str, Any]:
         def work() -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _figure_4(source: Source) -> Made:
         return remembered(folder, json.dumps([name, text, config, weights, test.name], sort_keys=True), work)
 
     weights = fingerprint.of_weights(model)
-    with go_on(source.place.path / "figures") as folder:
+    with go_on(networks.path / "figures") as folder:
         runs = [_slim(run(name, text), source.record["config"]["relu_ann"]) for name, text in methods.items()]
     caption = (
         f"K over time of every layer ({source.name}, ReLU network, {len(chosen)} test images): Max Norm, and its "

@@ -13,11 +13,13 @@ from typing import Any
 from ratenorm import records
 from ratenorm.errors import UsageError
 from ratenorm.experiments.figures import PICTURES, RUNS_SHOWN, Source, make_figure
+from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import ALL, BASELINES, BY_NAME, IN_TABLE_2, Preset, named
 from ratenorm.experiments.record import unfinished
-from ratenorm.experiments.reproduce import Place, Scale, in_zoo, label, place_of, relu_in_zoo, reproduce, train_relu
+from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.results_page import write_page
+from ratenorm.experiments.scale import Scale
 from ratenorm.runs import METRICS
 
 FIGURES = "figures"  # the folder of the figures under results/
@@ -108,23 +110,23 @@ class Folders:
     zoo: Path | None = None  # networks that need not be trained again
 
     def record(self, preset: Preset, seed: int) -> Path:
-        return self.results / f"{label(preset, seed, self.scale)}.json"
+        return self.results / f"{self.networks(preset, seed).label}.json"
 
-    def place(self, preset: Preset, seed: int) -> Place:
-        return place_of(preset, seed, self.work, self.scale)
+    def networks(self, preset: Preset, seed: int) -> Networks:
+        return Networks(preset, seed, self.work, self.scale, self.root, self.zoo)
 
 
 def state(preset: Preset, seed: int, at: Folders) -> str:
     """How far the trainings of a network are, in words."""
-    place = at.place(preset, seed)
-    for part, words in ((place.ril, TRAINED), (place.rnl, "stage 2 open"), (place.relu, "ReLU network trained")):
+    own = at.networks(preset, seed)
+    for part, words in ((own.ril, TRAINED), (own.rnl, "stage 2 open"), (own.relu, "ReLU network trained")):
         if part.exists():
             return words
-    if not place.relu.parent.is_dir():
-        return "not begun" if at.zoo is None or not in_zoo(at.scale.of(preset), seed, at.scale, at.zoo) else IN_ZOO
-    metrics = place.relu.with_name(METRICS)
+    if not own.relu.parent.is_dir():
+        return IN_ZOO if own.in_zoo else "not begun"
+    metrics = own.relu.with_name(METRICS)
     done = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
-    return f"epoch {done + 1} of {at.scale.of(preset).relu.epochs}"
+    return f"epoch {done + 1} of {own.preset.relu.epochs}"
 
 
 def listing(words: Sequence[str], wanted: Plan, at: Folders) -> Iterator[str]:
@@ -179,7 +181,7 @@ def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callab
         say(line)
     for preset, seeds in wanted.networks:
         for seed in seeds:
-            reproduce(preset, seed, at.work, at.results, at.scale, at.root, say, at.zoo)
+            reproduce(at.networks(preset, seed), at.results, say)
             for shown in _read_off(preset, seed, at):
                 _show(shown, at, draw, say)
             say(f"{write_page(at.results)} is up to date")
@@ -191,7 +193,7 @@ def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callab
 def _show(shown: Shown, at: Folders, draw: Callable[[Path], Any], say: Callable[[str], None]) -> None:
     source = None if shown.preset is None else _source(shown.name, shown.preset, shown.seed, at, say)
     if shown.name in PICTURES:
-        for picture in draw(make_figure(shown.name, stem(shown, at.scale), source, at.results / FIGURES)):
+        for picture in draw(make_figure(shown.name, stem(shown, at), source, at.results / FIGURES)):
             say(f"{picture}")
 
 
@@ -201,25 +203,26 @@ def _read_off(preset: Preset, seed: int, at: Folders) -> list[Shown]:
     return [
         shown
         for shown in found
-        if (at.results / FIGURES / f"{stem(shown, at.scale)}.json").exists() and _recorded(shown.name, preset, seed, at)
+        if (at.results / FIGURES / f"{stem(shown, at)}.json").exists() and _recorded(shown.name, preset, seed, at)
     ]
 
 
 def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[str], None]) -> Source:
     """The network that is shown: from its record where that is enough, reproduced where it is not."""
+    networks = at.networks(preset, seed)
     if _recorded(name, preset, seed, at):
         record = records.read(at.record(preset, seed))
         if name == "fig4":  # the only one that runs a network
-            train_relu(at.scale.of(preset), seed, at.place(preset, seed), at.scale, at.root, at.zoo, say)
+            networks.train_relu(say)
     else:
-        record = reproduce(preset, seed, at.work, at.results, at.scale, at.root, say, at.zoo)
-    return Source(at.scale.of(preset), seed, at.place(preset, seed), record, at.scale, at.root)
+        record = reproduce(networks, at.results, say)
+    return Source(networks, record)
 
 
 def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
     """Only figure 4 runs the network itself; figures are read off its record, where that has the runs they show."""
-    path = at.record(preset, seed)
-    if not path.exists() or (name == "fig4" and not _has_relu(preset, seed, at)):
+    path, networks = at.record(preset, seed), at.networks(preset, seed)
+    if not path.exists() or (name == "fig4" and not (networks.relu.exists() or networks.relu_in_zoo)):
         return False
     record = records.read(path)
     if name in RUNS_SHOWN:
@@ -227,18 +230,12 @@ def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
     return not unfinished(record)
 
 
-def _has_relu(preset: Preset, seed: int, at: Folders) -> bool:
-    if at.place(preset, seed).relu.exists():
-        return True
-    return at.zoo is not None and relu_in_zoo(at.scale.of(preset), seed, at.scale, at.zoo)
-
-
-def stem(shown: Shown, scale: Scale) -> str:
+def stem(shown: Shown, at: Folders) -> str:
     """The plain name for the paper's own network, and a longer one for any other."""
     preset = shown.preset
-    if preset is None or (preset.name == VGG and shown.seed == preset.seeds[0] and scale.full):
+    if preset is None or (preset.name == VGG and shown.seed == preset.seeds[0] and at.scale.full):
         return shown.name
-    return f"{shown.name}-{label(preset, shown.seed, scale)}"
+    return f"{shown.name}-{at.networks(preset, shown.seed).label}"
 
 
 def announcement(wanted: Plan, at: Folders) -> Iterator[str]:

@@ -22,9 +22,8 @@ from ratenorm.experiments.environment import versions
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.from_zoo import write_origin
 from ratenorm.experiments.model_card import Measured, Origin, card
-from ratenorm.experiments.presets import Preset
-from ratenorm.experiments.reproduce import Scale, place_of, trained_seconds, zoo_name
-from ratenorm.experiments.training import DataConfig, test_accuracy
+from ratenorm.experiments.networks import Networks, trained_seconds
+from ratenorm.experiments.training import test_accuracy
 from ratenorm.export.network import load_network, save_network
 from ratenorm.files import write_atomic
 from ratenorm.runs import CONFIG
@@ -32,45 +31,38 @@ from ratenorm.runs import CONFIG
 STARTS = (0.0, 0.5)  # v(0) in thresholds: the paper's, and the one that rounds
 
 
-def add_to_zoo(
-    preset: Preset,
-    seed: int,
-    work: Path,
-    folder: Path,
-    scale: Scale,
-    root: str | None,
-    steps: int,
-    say: Callable[[str], None],
-) -> list[zoo.Entry]:
+def add_to_zoo(networks: Networks, folder: Path, steps: int, say: Callable[[str], None]) -> list[zoo.Entry]:
     """Store the ReLU network and the one with Rate Norm layers of a reproduction, each with its card.
 
     The ReLU network is stored as soon as it is trained, the other one when it is. Nothing is written before a network
     was measured on the very bytes that will be stored.
     """
-    place = place_of(preset, seed, work, scale)
-    train = f"`ratenorm reproduce {preset.name} --seeds {seed} --work {work}`"
-    if not place.relu.exists():
+    preset, seed, scale = networks.preset, networks.seed, networks.scale
+    train = f"`ratenorm reproduce {preset.name} --seeds {seed} --work {networks.work}`"
+    if not networks.relu.exists():
         raise UsageError(
-            f"Adding {preset.name} to the zoo: {place.relu} is missing, so seed {seed} is not trained yet. Train it "
+            f"Adding {preset.name} to the zoo: {networks.relu} is missing, so seed {seed} is not trained yet. Train it "
             f"with {train}."
         )
-    chosen = place.ril.with_name(CHOICE_FILE)
-    missing = next((part for part in (place.rnl, place.ril, chosen) if not part.exists()), None)
-    configs = {part: _read(place.path / part / CONFIG) for part in (("relu", "rnl") if missing is None else ("relu",))}
-    name = zoo_name(preset, seed, scale)
-    test = _test_images(preset, scale, root)
+    chosen = networks.ril.with_name(CHOICE_FILE)
+    missing = next((part for part in (networks.rnl, networks.ril, chosen) if not part.exists()), None)
+    parts = ("relu", "rnl") if missing is None else ("relu",)
+    configs = {part: _read(networks.path / part / CONFIG) for part in parts}
+    name = networks.zoo_name
+    available = networks.data.test()
+    test = available if scale.test_images is None else available.subset(range(scale.test_images))
     command = f"{preset.name} --seed{{}} {seed}{'' if scale.full else ' --short'}"
     commands = [f"ratenorm reproduce {command.format('s')}", f"ratenorm zoo add {command.format('')} --steps {steps}"]
     plain = Origin({"relu": configs["relu"]}, None, commands, versions(), preset.note)
-    relu = _store(f"{name}-relu", place.relu, folder, test, plain, 0, say)
-    write_origin(relu.name, folder, configs["relu"], trained_seconds(place.relu.parent))
+    relu = _store(f"{name}-relu", networks.relu, folder, test, plain, 0, say)
+    write_origin(relu.name, folder, configs["relu"], trained_seconds(networks.relu.parent))
     if missing is not None:
         say(f"{missing} is missing: only the ReLU network was added. Go on with {train}, then add again.")
         return [relu]
     notes = ". ".join(note for note in (preset.note, preset.rnl_note) if note)
     origin = Origin(configs, _read(chosen), commands, versions(), notes)
-    ours = _store(name, place.ril, folder, test, origin, steps, say)
-    write_origin(name, folder, configs["rnl"], trained_seconds(place.rnl.parent), origin.choice)
+    ours = _store(name, networks.ril, folder, test, origin, steps, say)
+    write_origin(name, folder, configs["rnl"], trained_seconds(networks.rnl.parent), origin.choice)
     return [relu, ours]
 
 
@@ -79,11 +71,6 @@ def _read(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"Adding to the zoo: {path} is damaged ({error}). Train this network anew.") from error
-
-
-def _test_images(preset: Preset, scale: Scale, root: str | None) -> ImageSet:
-    test = DataConfig(preset.data, root).test()
-    return test if scale.test_images is None else test.subset(range(scale.test_images))
 
 
 def _store(

@@ -40,7 +40,7 @@ class Reproduce:
 
     def run(self) -> None:
         from ratenorm import report, zoo
-        from ratenorm.experiments.reproduce import SHORT, Scale
+        from ratenorm.experiments.scale import SHORT, Scale
         from ratenorm.experiments.targets import Folders, listing, plan, run_plan
         from ratenorm.train.interrupt import Interrupted
 

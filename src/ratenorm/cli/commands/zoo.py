@@ -33,8 +33,9 @@ class Zoo:
     def run(self) -> None:
         from ratenorm import zoo
         from ratenorm.errors import UsageError
+        from ratenorm.experiments.networks import Networks
         from ratenorm.experiments.presets import named
-        from ratenorm.experiments.reproduce import SHORT, Scale
+        from ratenorm.experiments.scale import SHORT, Scale
         from ratenorm.experiments.zoo_entries import add_to_zoo
 
         folder = zoo.folder() if self.folder is None else self.folder
@@ -52,4 +53,4 @@ class Zoo:
                 )
             return
         root, scale = None if self.root is None else str(self.root), SHORT if self.short else Scale()
-        add_to_zoo(named(self.preset), self.seed, self.work, folder, scale, root, self.steps, print)
+        add_to_zoo(Networks(named(self.preset), self.seed, self.work, scale, root), folder, self.steps, print)
