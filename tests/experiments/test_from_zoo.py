@@ -15,6 +15,7 @@ from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
 from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.scale import Scale
+from ratenorm.experiments.spiking_runs import jobs
 from ratenorm.experiments.targets import IN_ZOO, Folders, announcement, plan, run_plan, state
 from ratenorm.export.network import load_network, save_network
 
@@ -127,3 +128,20 @@ def test_figure_4_needs_the_relu_network_of_the_zoo_and_no_run(
     assert [path.name for path in drawn] == [f"fig4-{NAME}.json"]
     assert Networks(PRESET, 0, tmp_path / "work", tiny).relu.exists()
     assert not Networks(PRESET, 0, tmp_path / "work", tiny).rnl.exists()
+
+
+def test_where_stage_2_changed_nothing_the_run_before_it_serves(
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RNL + RIL at p = 1 is RNL: a record that has one of them has both."""
+    shutil.copytree(tiny_results / "work", tmp_path / "work", ignore=shutil.ignore_patterns("spiking"))
+    networks = Networks(PRESET, 0, tmp_path / "work", tiny)
+    networks.ril.write_bytes(networks.rnl.read_bytes())
+    record = records.read(tiny_results / "results" / f"{NAME}.json")
+    record["runs"] = [run for run in record["runs"] if run["name"] == "RNL"]
+    records.write(tmp_path / f"{NAME}.json", record)
+    forbid(monkeypatch, *TRAINING, "spiking_runs.watched_evaluation")
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.jobs", lambda steps: [jobs(steps)[0], jobs(steps)[2]])
+    ours, before = reproduce(networks, tmp_path, print)["runs"]
+    assert (ours["name"], before["name"]) == ("RNL + RIL", "RNL")
+    assert ours["accuracy"] == before["accuracy"] == record["runs"][0]["accuracy"]

@@ -193,3 +193,10 @@ def test_every_network_of_table_2_is_simulated_long_enough() -> None:
     for network in {network for network, _ in TABLE_2}:
         assert BY_NAME[f"{network}-cifar10"].steps == 512
     assert all((preset.data, preset.model) in TABLE_1 or preset.where == "workhorse" for preset in BY_NAME.values())
+
+
+def test_what_a_reader_of_a_run_must_know_stands_on_the_page(record: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("RMP", "RNL"):
+        run_of(record, name)["note"] = "measured on a Sunday"
+    records.write(tmp_path / "record.json", record)
+    assert "  - RNL, RMP: measured on a Sunday" in write_page(tmp_path).read_text()

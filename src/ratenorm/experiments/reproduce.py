@@ -87,7 +87,7 @@ def _simulate(
 
 
 def _known(path: Path, images: int, steps: int) -> Known:
-    """The runs of an earlier record, by name and weights: a record lives longer than the folder it was made in."""
+    """The runs of an earlier record: it lives longer than the folder it was made in."""
     if not path.exists():
         return {}
     try:
@@ -99,4 +99,4 @@ def _known(path: Path, images: int, steps: int) -> Known:
         return {}
     runs = {run["name"]: run for run in record["runs"]}
     same = [job for job in jobs(steps) if job.name in runs and runs[job.name]["steps"] == job.steps]
-    return {(job.name, str(weights.get(job.network))): runs[job.name] for job in same}
+    return {(job.method, job.v0, job.steps, str(weights.get(job.network))): runs[job.name] for job in same}

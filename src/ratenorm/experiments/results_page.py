@@ -85,6 +85,9 @@ def _sources(groups: Sequence[Group]) -> list[str]:
             f"- {_title(record)}: {times + '; ' if times else ''}with its runs {_duration(record['seconds'])}; "
             f"{machine['cpu']}, {machine['cores']} cores; {versions}; scale: {record['scale']}"
         )
+        for note in dict.fromkeys(run["note"] for run in record["runs"] if "note" in run):
+            names = ", ".join(run["name"] for run in record["runs"] if run.get("note") == note)
+            lines.append(f"  - {names}: {note}")
     return lines
 
 

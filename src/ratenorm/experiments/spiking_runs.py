@@ -35,7 +35,7 @@ K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at
 BATCH = 100
 
 Which = Literal["relu", "rnl", "ril"]
-Known = Mapping[tuple[str, str], dict[str, Any]]  # finished runs, by the name of the job and the weights
+Known = Mapping[tuple[str, float, int, str], dict[str, Any]]  # finished runs, by method, v(0), steps and weights
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ def _run(
     # Named by the weights as well, so that another choice of lambda is never answered with old figures.
     weights = fingerprint.of_weights(model)
     name = to_json({"job": vars(job), "weights": weights, **seen})
-    found = remembered(folder, name, lambda: known.get((job.name, weights)) or converted())
+    earlier = known.get((job.method, job.v0, job.steps, weights))
+    found = remembered(folder, name, lambda: earlier or converted())
     papers = [*method.papers, *(["bu2022"] if job.v0 == 0.5 else [])]
     return {**found, "name": job.name, "method": method.to_json(), "papers": papers}
