@@ -39,7 +39,7 @@ class Preset:
     rnl: Stage1  # goes on from its weights with Rate Norm layers
     ril: Stage2  # p'; its lambda is the first of those tried
     omega: float | None = None  # hold the maxima of Rate Norm where the ReLU network has this Omega; None: they run
-    lams: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05, 0.2)  # the others: one is chosen on held-out images
+    lams: tuple[float, ...] = (0.005,)  # the others: one is chosen on held-out images
     per_layer: tuple[bool, ...] = (False,)  # one p' shared by all layers (appendix B), one for each, or both tried
     seeds: tuple[int, ...] = (0,)
     steps: int = 256
@@ -69,90 +69,47 @@ class Preset:
 
 SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part of the long training
 HELD_OUT = 2000  # choices (lambda) are made on these
-BY_WEIGHTS = (
-    "Stage 1 holds its maxima where the ReLU network's layers have Ω = {omega} and learns the Rate Inference Loss by "
-    "its weights too, with λ = {lam} (the paper: by p alone)"
-)
+OMEGA = 2.3  # where the maxima of Rate Norm are held
+THREE = (0, 1, 2)
+NARROW = "512-wide fully connected layers"
 
 
-def _recipe(
+def _preset(
+    name: str,
+    model: str,
     data: str,
     epochs: int,
     lr: float,
     tune: int,
+    tune_lr: float = 0.02,
+    lam: float = 0.05,
     smooth: float = 0.0,
-    tune_lr: float | None = None,
-    weights_lam: float | None = None,
     small: int | None = None,
-    bfloat16: bool = False,
-) -> tuple[Stage1, Stage1]:
-    augment, small = AUGMENTS[data], SMALL.get(data, 0) if small is None else small
-    relu = Stage1(
-        epochs=epochs,
-        lr=lr,
-        augment=augment,
-        label_smoothing=smooth,
-        ema=0.998,
-        holdout=HELD_OUT,
-        small_size=small,
-        small_part=0.58 if small else 0.0,
-        bfloat16=bfloat16,
+    bfloat16: bool = True,
+    **more: Any,
+) -> Preset:
+    """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`."""
+    small = SMALL.get(data, 0) if small is None else small
+    both: dict[str, Any] = {"augment": AUGMENTS[data], "label_smoothing": smooth, "holdout": HELD_OUT}
+    both["bfloat16"] = bfloat16
+    part = 0.58 if small else 0.0
+    return Preset(
+        name,
+        model,
+        data,
+        Stage1(epochs=epochs, lr=lr, ema=0.998, small_size=small, small_part=part, **both),
+        Stage1(epochs=tune, lr=tune_lr, ema=0.995, peak=0.1, lam=lam, **both),
+        Stage2(lam=0.02, images=20_000, holdout=HELD_OUT),
+        omega=OMEGA,
+        rnl_note=f"Stage 1 holds its maxima where the ReLU network's layers have Ω = {OMEGA} and learns the Rate "
+        f"Inference Loss by its weights too, with λ = {lam} (the paper: by p alone)",
+        **more,
     )
-    rnl = Stage1(
-        epochs=tune,
-        lr=tune_lr or lr / 10,
-        peak=0.1,
-        augment=augment,
-        label_smoothing=smooth,
-        ema=0.995,
-        holdout=HELD_OUT,
-        lam=weights_lam,
-        bfloat16=bfloat16,
-    )
-    return relu, rnl
-
-
-def _preset(name: str, model: str, data: str, epochs: int, lr: float, tune: int, lam: float, **more: Any) -> Preset:
-    options = {key: more.pop(key) for key in ("smooth", "tune_lr", "weights_lam", "small", "bfloat16") if key in more}
-    relu, rnl = _recipe(data, epochs, lr, tune, **options)
-    return Preset(name, model, data, relu, rnl, Stage2(lam=lam, images=20_000, holdout=HELD_OUT), **more)
 
 
 ALL: tuple[Preset, ...] = (
-    _preset(
-        "cnn7-mnist",
-        "cnn7",
-        "mnist",
-        12,
-        0.1,
-        4,
-        0.02,
-        tune_lr=0.02,
-        weights_lam=0.05,
-        omega=2.3,
-        lams=(0.005,),
-        seeds=(0, 1, 2),
-        rnl_note=BY_WEIGHTS.format(omega=2.3, lam=0.05),
-        epoch_minutes=0.5,
-    ),
-    _preset(
-        "alexnet-mnist",
-        "alexnet",
-        "mnist",
-        8,
-        0.05,
-        3,
-        0.02,
-        tune_lr=0.02,
-        weights_lam=0.05,
-        omega=2.3,
-        lams=(0.005,),
-        small=20,
-        bfloat16=True,
-        seeds=(0, 1, 2),
-        rnl_note=BY_WEIGHTS.format(omega=2.3, lam=0.05),
-        epoch_minutes=3,
-    ),
+    _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, bfloat16=False, seeds=THREE, epoch_minutes=0.5),
+    _preset("alexnet-mnist", "alexnet", "mnist", 8, 0.05, 3, small=20, seeds=THREE, epoch_minutes=3),
     _preset(
         "preact_resnet20-cifar10",
         "preact_resnet20",
@@ -160,17 +117,11 @@ ALL: tuple[Preset, ...] = (
         32,
         0.2,
         8,
-        0.02,
         tune_lr=0.04,
-        bfloat16=True,
-        weights_lam=0.05,
-        omega=2.3,
-        lams=(0.005,),
-        seeds=(0, 1, 2),
+        seeds=THREE,
         where="workhorse",
         note="ResNet-20 of Table 1 in pre-activation form",
-        rnl_note=BY_WEIGHTS.format(omega=2.3, lam=0.05),
-        epoch_minutes=2,
+        epoch_minutes=1.2,
     ),
     _preset(
         "vgg16-cifar10",
@@ -179,16 +130,12 @@ ALL: tuple[Preset, ...] = (
         24,
         0.05,
         7,
-        0.02,
+        lam=0.1,
         smooth=0.1,
-        tune_lr=0.02,
-        weights_lam=0.1,
-        omega=2.3,
-        lams=(0.005,),
+        bfloat16=False,
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
-        note="512-wide fully connected layers",
-        rnl_note=BY_WEIGHTS.format(omega=2.3, lam=0.1),
+        note=NARROW,
         epoch_minutes=16,
     ),
     _preset(
@@ -197,27 +144,16 @@ ALL: tuple[Preset, ...] = (
         "cifar10",
         24,
         0.1,
-        4,
-        0.1,
+        7,
+        lam=0.1,
         smooth=0.1,
         steps=512,
         where="tables 1 and 2",
-        epoch_minutes=30,
-    ),
-    _preset(
-        "vgg16-cifar100",
-        "vgg16",
-        "cifar100",
-        30,
-        0.05,
-        5,
-        0.1,
-        smooth=0.1,
-        note="512-wide fully connected layers",
         epoch_minutes=16,
     ),
-    _preset("preact_resnet18-cifar100", "preact_resnet18", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1, epoch_minutes=30),
-    _preset("preact_resnet34-cifar100", "preact_resnet34", "cifar100", 30, 0.1, 5, 0.1, smooth=0.1, epoch_minutes=60),
+    _preset("vgg16-cifar100", "vgg16", "cifar100", 30, 0.05, 7, smooth=0.1, note=NARROW, epoch_minutes=8),
+    _preset("preact_resnet18-cifar100", "preact_resnet18", "cifar100", 30, 0.1, 7, smooth=0.1, epoch_minutes=16),
+    _preset("preact_resnet34-cifar100", "preact_resnet34", "cifar100", 30, 0.1, 7, smooth=0.1, epoch_minutes=32),
 )
 
 BY_NAME = {preset.name: preset for preset in ALL}
