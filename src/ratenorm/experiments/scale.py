@@ -33,11 +33,12 @@ class Scale:
         epochs = preset.relu.epochs if self.epochs is None else self.epochs
         tune = preset.rnl.epochs if self.epochs is None else min(self.epochs, preset.rnl.epochs)
         holdout = preset.relu.holdout if self.train_images is None else max(50, self.train_images // 10)
+        few = preset.ril.images if self.train_images is None else max(1, self.train_images // 4)
         return replace(
             preset,
             relu=replace(preset.relu, epochs=epochs, holdout=holdout),
             rnl=replace(preset.rnl, epochs=tune, holdout=holdout),
-            ril=replace(preset.ril, holdout=holdout, images=self.train_images or preset.ril.images),
+            ril=replace(preset.ril, holdout=holdout, images=few),
             lams=preset.lams[:1],  # that there is a choice is proof enough
             steps=self.steps or preset.steps,
         )
