@@ -23,14 +23,14 @@ from ratenorm.cli.main import main
 from ratenorm.convert.thresholds import Latency
 from ratenorm.data import load
 from ratenorm.engines.event import available
-from ratenorm.experiments import presets, reproduce, sweep, training
+from ratenorm.experiments import presets, scale, sweep, training
 from ratenorm.files import is_stray
 from ratenorm.runs import LOCK, holds_a_run
 from torturing.forks import child, end_after, wait
 from torturing.interrupts import picture_folder
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
-TINY = reproduce.Scale(train_images=200, test_images=20, epochs=1, steps=8)
+TINY = scale.Scale(train_images=200, test_images=20, epochs=1, steps=8)
 MINUTES = re.compile(r"\d+\.\d (min|h)\b")  # of trainings, on the page of results
 PRESET = "cnn7-mnist"
 CLOCK = ("second", "created")  # parts of the names of what the clock says
@@ -58,7 +58,7 @@ def timeless(value: Any) -> Any:
 def reproduction(folder: Path) -> Job:
     """The smallest preset with every part of it: three trainings, the choice of lambda, every method, the page."""
     # for this process and its forks: --short takes minutes, and the whole of MNIST a second each time it is unpacked
-    reproduce.SHORT = TINY
+    scale.SHORT = TINY
     quick = {method.replace("spike", "spike:4"): name for method, name in presets.BASELINES.items()}
     presets.BASELINES.clear()
     presets.BASELINES.update(quick)

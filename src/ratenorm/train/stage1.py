@@ -69,7 +69,8 @@ class _AccuracyStage:
         sizes = any_size(self.model) if side else contextlib.nullcontext()
         with sizes, watched(self.layers.values()) as sums, products(self.config.bfloat16, device):
             output = self.forward(images)
-        loss = accuracy_loss(output.float(), labels, self.config.label_smoothing)
+        output = output.to(torch.promote_types(output.dtype, torch.float32))  # never less, and float64 stays
+        loss = accuracy_loss(output, labels, self.config.label_smoothing)
         extra: dict[str, float] = {}
         if self.config.lam:
             found = omegas(sums)
