@@ -15,7 +15,7 @@ from ratenorm import records
 from ratenorm.cli.main import main
 from ratenorm.convert.calibration import Calibration
 from ratenorm.data import ImageSet
-from ratenorm.engines.evaluate import Evaluation
+from ratenorm.engines.evaluate import Evaluation, evaluate
 from ratenorm.errors import FileFormatError
 from ratenorm.experiments import presets
 from ratenorm.experiments.evaluation import watched_evaluation
@@ -25,8 +25,9 @@ from ratenorm.experiments.presets import BASELINES, BY_NAME, IN_TABLE_2
 from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.experiments.scale import SHORT, Scale
-from ratenorm.experiments.spiking_runs import Job, jobs, simulate_all
+from ratenorm.experiments.spiking_runs import Bench, Job, jobs, simulate_all
 from ratenorm.export.network import load_network, save_network
+from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 
 
@@ -204,9 +205,74 @@ def test_equal_spiking_networks_are_simulated_once(
     test = digits["test"].subset(range(10))
     with RunFolder(tmp_path) as folder:
         folder.configure({})
-        words = (spec, test, Calibration(images), 4, folder, lambda runs, todo: kept.append(list(runs)))
-        simulate_all({"ril": model}, *words)
+        bench = Bench({"ril": model}, spec, test, Calibration(images), folder)
+        simulate_all(bench, 4, lambda runs, todo: kept.append(list(runs)))
     assert simulated == ["a", "c"]
     first, second, third = kept[-1]
     assert {**first, "name": "b"} == second
     assert third["method"] != second["method"]
+
+
+def test_a_glance_compares_all_methods_on_the_first_images_and_the_rest_goes_on_from_there(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_mnist: None
+) -> None:
+    shutil.copytree(tiny_results / "work", tmp_path / "work", ignore=shutil.ignore_patterns("spiking"))
+    chosen = ("RNL", "Max Norm")
+    wanted = [job for job in jobs(8) if job.name in chosen]
+    simulated: list[int] = []
+
+    def counted(net: SpikingNet, batches: Any, steps: int, *, so_far: Evaluation, **more: Any) -> Evaluation:
+        before = so_far.images
+        found = evaluate(net, batches, steps, so_far=so_far, **more)
+        simulated.append(found.images - before)
+        return found
+
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.jobs", lambda steps: wanted)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.FIRST_IMAGES", 10)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.BATCH", 10)
+    monkeypatch.setattr("ratenorm.experiments.evaluation.evaluate", counted)
+    words = (Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny), tmp_path, print)
+    reproduce(*words, glance=True)
+    record = records.read(tmp_path / "cnn7-mnist-s0-short.json")
+    everything = record["data"]["images"]
+    assert [(run["images"], len(run["accuracy"])) for run in record["runs"]] == [(10, 8), (10, 8)]
+    assert all(run["source_accuracy"] in {n / 10 for n in range(11)} for run in record["runs"])
+    assert record["scale"].startswith("unfinished: 0 of 2 runs, 2 more on the first 10 images; reduced")
+    page = write_page(tmp_path).read_text()
+    assert "†: of at least one seed on the first 10 test images" in page
+    assert "| RNL † |" in page
+    assert len(list((tmp_path / "work").rglob("*.sums.json"))) == 2  # to go on from
+
+    reproduce(*words)
+    assert simulated == [10, 10, everything - 10, everything - 10]
+    assert not list((tmp_path / "work").rglob("*.sums.json"))
+    whole = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")
+    again = records.read(tmp_path / "cnn7-mnist-s0-short.json")
+    assert again["scale"] == whole["scale"]
+    figures = ("accuracy", "spikes", "ann_accuracy")
+    before = {run["name"]: [run[key] for key in figures] for run in whole["runs"] if run["name"] in chosen}
+    assert {run["name"]: [run[key] for key in figures] for run in again["runs"]} == before
+    assert all("images" not in run and "source_accuracy" not in run for run in again["runs"])
+    assert "†" not in write_page(tmp_path).read_text()
+
+
+def test_a_record_with_first_images_only_is_known_in_an_empty_folder(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_mnist: None
+) -> None:
+    shutil.copytree(tiny_results / "work", tmp_path / "work", ignore=shutil.ignore_patterns("spiking"))
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.FIRST_IMAGES", 10)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.BATCH", 10)
+    words = (Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny), tmp_path, print)
+    first = reproduce(*words, glance=True)
+    shutil.rmtree(tmp_path / "work" / "cnn7-mnist-s0-short" / "spiking")
+
+    def forbidden(*args: object, **kwargs: object) -> None:
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", forbidden)
+    again = reproduce(*words, glance=True)
+    assert [run["name"] for run in again["runs"]] == [run["name"] for run in first["runs"]]
+    with pytest.raises(AssertionError, match="simulated again"):
+        reproduce(*words)
+    kept = records.read(tmp_path / "cnn7-mnist-s0-short.json")
+    assert len(kept["runs"]) == len(first["runs"])  # to begin with the rest loses nothing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from tqdm import tqdm
@@ -139,9 +140,11 @@ def watched_evaluation(
     fit_images: int = 1000,
     batch_size: int = 500,
     folder: RunFolder | None = None,
+    first: int | None = None,
 ) -> Evaluation:
     """`evaluate` with a progress bar. In a folder it keeps its sums from time to time and when it is asked to stop, and
-    goes on from them."""
+    goes on from them. Of the `first` images only, whole batches of them: the sums stay, for all images to go on from.
+    """
     here = world()
     about = {"steps": steps, "coding": repr(coding), "fit": fit_images, "batch": batch_size, "engine": engine}
     about |= {"transform": spec.normalisation.to_dict()}
@@ -150,24 +153,30 @@ def watched_evaluation(
         kept = PartialSums(folder, net, {**about, "images": of_tensors(images.images, images.labels)})
     so_far, done = (Evaluation(steps), 0) if kept is None else kept.load(steps)
     batches = Batches(images, batch_size, normalise=spec.normalisation, rank=here.rank, world_size=here.size)
-    bar = tqdm(total=len(images), desc=name, unit="image", dynamic_ncols=True, disable=not here.writer)
+    wanted = -(-(len(images) if first is None else first) // batch_size)  # batches
+    if done > wanted:  # on its way to all images, which it shall not lose
+        kept, so_far, done = None, Evaluation(steps), 0
+    shown = min(wanted * batch_size, len(images))
+    bar = tqdm(total=shown, desc=name, unit="image", dynamic_ncols=True, disable=not here.writer)
     with Interrupts() as interrupts, bar:
 
         def progress(so_far: Evaluation) -> None:
             nonlocal done
             done += 1
-            bar.update(min(so_far.images * here.size, len(images)) - bar.n)
+            bar.update(min(so_far.images * here.size, shown) - bar.n)
             bar.set_postfix(accuracy=f"{so_far.accuracy[-1]:.4f}", refresh=False)
             if interrupts.received is not None:
                 if kept is not None:
                     kept.save(so_far, done)
                 raise Interrupted(interrupts.received, _stopped(name, so_far.images, folder))
-            if kept is not None:
+            if kept is not None and done == wanted and first is not None:
+                kept.save(so_far, done)
+            elif kept is not None:
                 kept.save_if_due(so_far, done)
 
         options: dict[str, Any] = {"engine": engine, "coding": coding, "fit_images": fit_images, "progress": progress}
-        result = evaluate(net, parts(batches, done), steps, so_far=so_far, **options)
-    if kept is not None:
+        result = evaluate(net, islice(parts(batches, done), wanted - done), steps, so_far=so_far, **options)
+    if kept is not None and first is None:
         kept.forget()
     return result
 

@@ -121,9 +121,13 @@ def make_record(
 UNFINISHED = "unfinished"  # how the scale of a record begins that has not all its runs yet
 
 
-def scale_of_part(done: int, todo: int, scale: str) -> str:
-    """The scale of a record that has not all its runs yet."""
-    return f"{UNFINISHED}: {done} of {todo} runs; {scale}"
+def scale_of_part(runs: Sequence[dict[str, Any]], todo: int, scale: str) -> str:
+    """The scale of a record that may not have all its runs yet, or some on a part of the images only."""
+    parts = [run["images"] for run in runs if "images" in run]
+    if len(runs) - len(parts) == todo:
+        return scale
+    few = f", {len(parts)} more on the first {min(parts):,} images" if parts else ""
+    return f"{UNFINISHED}: {len(runs) - len(parts)} of {todo} runs{few}; {scale}"
 
 
 def unfinished(record: dict[str, Any]) -> str:

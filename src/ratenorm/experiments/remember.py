@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ratenorm.distributed import wait_for_all, world
@@ -17,7 +18,19 @@ PART_LIMIT = 64 * 2**20  # bytes
 
 def remembered(folder: RunFolder, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """`compute()`, or what it gave when it was done before in this folder. A damaged part is computed again."""
-    path = folder.path / PARTS / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+    if (known := recalled(folder, name)) is not None:
+        return known
+    wait_for_all()  # every process has looked before one writes
+    result = compute()
+    if world().writer:
+        kept = {"name": name, "sha256": digest_of(result), "result": result}
+        write_atomic(_place(folder, name), to_json(kept).encode())
+    return result
+
+
+def recalled(folder: RunFolder, name: str) -> dict[str, Any] | None:
+    """What was computed under this name before in this folder, where it is sound."""
+    path = _place(folder, name)
     if path.exists():
         try:
             kept = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= PART_LIMIT else {}
@@ -26,8 +39,8 @@ def remembered(folder: RunFolder, name: str, compute: Callable[[], dict[str, Any
                 return result
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass  # cut short or changed: not worth more than computing it anew
-    wait_for_all()  # every process has looked before one writes
-    result = compute()
-    if world().writer:
-        write_atomic(path, to_json({"name": name, "sha256": digest_of(result), "result": result}).encode())
-    return result
+    return None
+
+
+def _place(folder: RunFolder, name: str) -> Path:
+    return folder.path / PARTS / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"

@@ -23,15 +23,16 @@ from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.networks import Networks, Say
 from ratenorm.experiments.paper import numbers_for
 from ratenorm.experiments.record import ann_entry, make_record, scale_of, scale_of_part
-from ratenorm.experiments.spiking_runs import Known, Which, jobs, simulate_all
+from ratenorm.experiments.spiking_runs import Bench, Known, Which, jobs, simulate_all
 from ratenorm.experiments.training import at_p_one, test_accuracy
 from ratenorm.export.network import load_network
 from ratenorm.files import sweep_of
 from ratenorm.runs import RunFolder, go_on
 
 
-def reproduce(networks: Networks, results: Path, say: Say) -> dict[str, Any]:
-    """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was."""
+def reproduce(networks: Networks, results: Path, say: Say, glance: bool = False) -> dict[str, Any]:
+    """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was.
+    `glance`: methods run on the first test images only; without it they go on to all."""
     preset, seed = networks.preset, networks.seed
     say(f"{preset.name}, seed {seed}: {networks.scale}; work in {networks.path}")
     choice = networks.train(say)
@@ -41,9 +42,10 @@ def reproduce(networks: Networks, results: Path, say: Say) -> dict[str, Any]:
 
     def keep(head: dict[str, Any], runs: list[dict[str, Any]], todo: int) -> None:
         """What is done can be looked at already; it says that it is not all."""
-        part = {} if len(runs) == todo else {"scale": scale_of_part(len(runs), todo, head["scale"])}
+        everything = head["data"]["images"]
+        part = {"scale": scale_of_part(runs, todo, head["scale"])}
         seconds = sum(trained.values()) + sum(
-            head["data"]["images"] / (run["images_per_second"] or math.inf) for run in runs
+            run.get("images", everything) / (run["images_per_second"] or math.inf) for run in runs
         )
         record.update(make_record(**{**head, **part}, runs=runs, seconds=seconds, **found))
         record["config"]["training_seconds"] = trained
@@ -52,7 +54,7 @@ def reproduce(networks: Networks, results: Path, say: Say) -> dict[str, Any]:
     with go_on(networks.path / "spiking") as folder:
         sweep_of(path)  # whoever holds this folder is the only one to write that record
         folder.configure({"preset": preset.name, "seed": seed, "scale": str(networks.scale)})
-        _simulate(networks, folder, path, keep)
+        _simulate(networks, folder, path, keep, glance)
     return record
 
 
@@ -61,6 +63,7 @@ def _simulate(
     folder: RunFolder,
     path: Path,
     keep: Callable[[dict[str, Any], list[dict[str, Any]], int], None],
+    glance: bool,
 ) -> None:
     preset, seed, scale = networks.preset, networks.seed, networks.scale
     relu, spec = load_network(networks.relu)
@@ -82,8 +85,8 @@ def _simulate(
         "ann": ann_entry(preset.model, fold(graph), accuracies["rnl_ann"], None),
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
-    known = _known(path, len(test), preset.steps)
-    simulate_all(models, spec, test, images, preset.steps, folder, partial(keep, head), known)
+    bench = Bench(models, spec, test, images, folder, _known(path, len(test), preset.steps))
+    simulate_all(bench, preset.steps, partial(keep, head), glance)
 
 
 def _known(path: Path, images: int, steps: int) -> Known:
@@ -99,4 +102,8 @@ def _known(path: Path, images: int, steps: int) -> Known:
         return {}
     runs = {run["name"]: run for run in record["runs"]}
     same = [job for job in jobs(steps) if job.name in runs and runs[job.name]["steps"] == job.steps]
-    return {(job.method, job.v0, job.steps, str(weights.get(job.network))): runs[job.name] for job in same}
+    found = [(job, runs[job.name]) for job in same]
+    return {
+        (job.method, job.v0, job.steps, str(weights.get(job.network)), run.get("images", images)): run
+        for job, run in found
+    }

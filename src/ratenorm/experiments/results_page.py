@@ -9,7 +9,7 @@ from typing import Any
 from ratenorm import records
 from ratenorm.experiments.choosing import label
 from ratenorm.experiments.figures import read_figure
-from ratenorm.experiments.results_tables import Group, accuracy_at_t, grouped, headline, other_methods, table_1
+from ratenorm.experiments.results_tables import PART, Group, accuracy_at_t, grouped, headline, other_methods, table_1
 from ratenorm.files import sweep_of, write_atomic
 
 SIGN_OF_A_RECORD = b'"ratenorm-record"'
@@ -28,6 +28,7 @@ def write_page(results: Path) -> Path:
         "ReLU, of RNL, RNL + RIL and all that starts from our weights against the one with Rate Norm at p = 1. Where a",
         "network was trained with several seeds, figures are mean ± standard deviation over them; where there is one",
         "seed, there is no spread. What is in italics is the paper's.",
+        *_about_parts(groups),
         "",
         *(_tables(groups) if groups else ["No network is reproduced yet.", ""]),
         *_figures(results / "figures"),
@@ -36,6 +37,18 @@ def write_page(results: Path) -> Path:
     ]
     sweep_of(results / "README.md", seconds=60)  # another command may be writing it at this moment
     return write_atomic(results / "README.md", ("\n".join(lines) + "\n").encode())
+
+
+def _about_parts(groups: Sequence[Group]) -> list[str]:
+    """What the sign behind some figures means, where there is one."""
+    few = {run["images"] for group in groups for r in group.records for run in r["runs"] if "images" in run}
+    if not few:
+        return []
+    first = " or ".join(f"{n:,}" for n in sorted(few))
+    return [
+        f"{PART}: of at least one seed on the first {first} test images so far, losses against the ANN on the",
+        "same images; `ratenorm reproduce` goes on with the rest.",
+    ]
 
 
 def _tables(groups: Sequence[Group]) -> list[str]:

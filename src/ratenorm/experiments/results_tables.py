@@ -16,6 +16,7 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 JUDGED_AT = 256  # the T at which a conversion loss is read off
 OURS = ("RNL", "RNL + RIL")
 HALF = ", v(0) = θ/2"  # behind the name of a run that starts there
+PART = "†"  # behind figures of a part of the images
 NEAR = 0.01 + 1e-6  # one point; accuracies in a record are rounded to seven digits
 
 Record = dict[str, Any]
@@ -67,6 +68,10 @@ class Group:
     def numbers(self) -> list[int]:
         return [int(r["seed"]) for r in self.records]
 
+    def cut(self, *names: str) -> str:
+        """A sign behind figures of which some are of a part of the images."""
+        return f" {PART}" if any("images" in run for name in names for run in self.runs(name)) else ""
+
     def anns(self, name: str) -> list[float]:
         """The accuracy of the ANN that a run of that name was converted from, for each seed."""
         return [ann_of(r, name) for r in self.records]
@@ -93,6 +98,10 @@ def _scale(scale: str, members: Sequence[Record]) -> str:
 
 
 def ann_of(record: Record, name: str) -> float:
+    """The accuracy that a run's losses are taken against, on the images of the run."""
+    run: Run = next((run for run in record["runs"] if run["name"] == name), {})
+    if "source_accuracy" in run:
+        return float(run["source_accuracy"])
     from_relu = name in BASELINES.values()
     return float(record["config"]["relu_ann"] if from_relu else record["ann"]["accuracy"])
 
@@ -122,8 +131,8 @@ def table_1(groups: Sequence[Group]) -> list[str]:
         paper = theirs.get("snn_accuracy")
         cells = [
             group.who,
-            percent(group.anns("RNL")),
-            percent(best) + group.only(done) if best else "-",
+            percent([float(r["ann"]["accuracy"]) for r in group.records]),
+            percent(best) + group.only(done) + done.cut("RNL") if best else "-",
             percent([ann - b for ann, b in zip(done.anns("RNL"), best, strict=True)], "+") if best else "-",
             _loss_at_end(group, "RNL"),
             _loss_at_end(group, f"RNL{HALF}"),
@@ -144,7 +153,7 @@ def _loss_at_end(group: Group, name: str) -> str:
         return "-"
     last = min(JUDGED_AT, *(run["steps"] for run in runs))
     lost = percent([ann - run["accuracy"][last - 1] for ann, run in zip(done.anns(name), runs, strict=True)], "+")
-    return (lost if last == JUDGED_AT else f"{lost} (T = {last})") + group.only(done)
+    return (lost if last == JUDGED_AT else f"{lost} (T = {last})") + group.only(done) + done.cut(name)
 
 
 def other_methods(groups: Sequence[Group]) -> list[str]:
@@ -162,7 +171,8 @@ def other_methods(groups: Sequence[Group]) -> list[str]:
             done = group.having(name)
             best = [max(run["accuracy"]) for run in done.runs(name)]
             losses = [ann - b for ann, b in zip(done.anns(name), best, strict=True)]
-            cells.append(f"{percent(best)} ({percent(losses, '+')}){group.only(done)}" if best else "-")
+            shown = f"{percent(best)} ({percent(losses, '+')}){group.only(done)}{done.cut(name)}" if best else "-"
+            cells.append(shown)
         lines.append("| " + " | ".join([*cells, group.scale]) + " |")
     return [*lines, ""]
 
@@ -176,8 +186,8 @@ def accuracy_at_t(group: Group) -> list[str]:
         "",
         " ".join(
             [
-                f"Scale: {group.scale}. ANN with Rate Norm {percent(group.anns('RNL'))}, with ReLU "
-                f"{percent(group.anns('Max Norm'))}.",
+                f"Scale: {group.scale}. ANN with Rate Norm {percent([r['ann']['accuracy'] for r in group.records])}, "
+                f"with ReLU {percent([r['config']['relu_ann'] for r in group.records])}.",
                 *group.notes,
             ]
         ),
@@ -211,7 +221,7 @@ def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
         best = percent([max(run["accuracy"]) for run in runs])
         pairs = zip(done.anns(name), runs, strict=True)
         arrived = _mean([steps_to(run["accuracy"], ann - NEAR) for ann, run in pairs])
-        lines.append("| " + " | ".join([name + group.only(done), *cells, best, arrived]) + " |")
+        lines.append("| " + " | ".join([name + group.only(done) + done.cut(name), *cells, best, arrived]) + " |")
         theirs = TABLE_2.get((group.network, name)) if with_paper else None
         if theirs is not None:
             by_step = dict(zip(TABLE_2_STEPS, theirs, strict=True))
@@ -236,7 +246,7 @@ def _losses(group: Group) -> list[str]:
     paper = {t: their_ann - (at[t] or 0.0) for t in steps}
     difference = [f"{100 * (statistics.fmean(ours[t]) - paper[t]):+.2f}" for t in steps]
     return [
-        f"{name}: loss against its own ANN ({percent(anns)}; the paper's {100 * their_ann:.2f}).",
+        f"{name}{group.cut(name)}: loss against its own ANN ({percent(anns)}; the paper's {100 * their_ann:.2f}).",
         "",
         *_head("loss at T", *map(str, steps)),
         "| ours | " + " | ".join(percent(ours[t], "+") for t in steps) + " |",
@@ -264,7 +274,8 @@ def headline(groups: Sequence[Group]) -> list[str]:
             both = group.having(name, "Max Norm")
             for text, target in [*targets, ("own ANN - 1 point", None)] if both.records else []:
                 cells = _raced([race(record, target, name) for record in both.records])
-                lines.append(f"| {both.who} | {text} | {name} | " + " | ".join(cells) + f" | {group.scale} |")
+                who = f"| {both.who} | {text} | {name}{both.cut(name, 'Max Norm')} | "
+                lines.append(who + " | ".join(cells) + f" | {group.scale} |")
     return [*lines, ""]
 
 

@@ -3,13 +3,14 @@ Table 2 on our weights as well.
 
 The runs that the headline and the paper's tables rest on come first. Those of the tables go on to the last step, and
 so does our second Table 2; the others stop at T = 256. Two methods that end in the same spiking network, weight for
-weight, are simulated once.
+weight, are simulated once. All methods run on some of the images first: there is a comparison early, and it says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -19,23 +20,26 @@ from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.convert import convert_graph
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
-from ratenorm.convert.thresholds import Trained, parse
+from ratenorm.convert.thresholds import Method, Trained, parse
 from ratenorm.data import ImageSet
 from ratenorm.experiments import fingerprint
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.presets import BASELINES, IN_TABLE_2, OUR_WEIGHTS
 from ratenorm.experiments.record import run_entry
-from ratenorm.experiments.remember import remembered
+from ratenorm.experiments.remember import recalled, remembered
+from ratenorm.experiments.training import test_accuracy
 from ratenorm.export.network import NetworkSpec
 from ratenorm.files import to_json
 from ratenorm.runs import RunFolder
 
 SIDE_STEPS = 256  # of the runs that are in neither Table 2
+FIRST_IMAGES = 1000  # of the test set: all methods run on these before any goes on to the rest
 K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at every step
 BATCH = 100
 
 Which = Literal["relu", "rnl", "ril"]
-Known = Mapping[tuple[str, float, int, str], dict[str, Any]]  # finished runs, by method, v(0), steps and weights
+# Finished runs, by method, v(0), steps, weights and number of images.
+Known = Mapping[tuple[str, float, int, str, int], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -64,58 +68,94 @@ def jobs(steps: int) -> list[Job]:
     return [ours, slow, before, half[0], *first, *others, half[1], *second]
 
 
+@dataclass(frozen=True)
+class Bench:
+    """What all runs of a network share."""
+
+    networks: Mapping[Which, nn.Module]
+    spec: NetworkSpec
+    test: ImageSet
+    calibration: Calibration
+    folder: RunFolder
+    known: Known = field(default_factory=dict)
+
+    @cached_property
+    def weights(self) -> dict[Which, str]:
+        return {which: fingerprint.of_weights(model) for which, model in self.networks.items()}
+
+    def seen(self, job: Job, images: int) -> dict[str, Any]:
+        return {"images": [self.test.name, images], "steps": job.steps}
+
+    def name(self, job: Job, images: int) -> str:
+        """By the weights as well, so that another choice of lambda is never answered with old figures."""
+        return to_json({"job": vars(job), "weights": self.weights[job.network], **self.seen(job, images)})
+
+
 def simulate_all(
-    networks: dict[Which, nn.Module],
-    spec: NetworkSpec,
-    test: ImageSet,
-    images: Calibration,
+    bench: Bench,
     steps: int,
-    folder: RunFolder,
     keep: Callable[[list[dict[str, Any]], int], None],
-    known: Known | None = None,
+    glance: bool = False,
 ) -> None:
-    """Every job in turn; `keep` gets the runs so far and how many there will be, before each one that takes time (none
-    before the first: the ANN is known) and at the end. What was finished, in this folder or in `known`, is not
-    repeated, and is handed over at once: a complete record stays complete."""
-    todo, runs = jobs(steps), list[dict[str, Any]]()
+    """Every job on the first images, so that all methods can be compared early; then, unless a `glance` is enough,
+    every job on all images. `keep` gets the runs so far and how many there will be, before each one that takes time
+    (none before the first: the ANN is known) and at the end. What was finished, in the folder or in `known`, is not
+    repeated, and is handed over at once: a record never has less than it had.
+    """
+    todo, everything = jobs(steps), len(bench.test)
+    few = min(FIRST_IMAGES, everything)
+    runs = {job.name: run for job in todo if (run := _finished(bench, job, everything) or _finished(bench, job, few))}
 
     def keep_up() -> None:
-        keep(runs, len(todo))
+        keep([runs[job.name] for job in todo if job.name in runs], len(todo))
 
-    for job in todo:
-        runs.append(_run(job, networks[job.network], spec, test, images, folder, keep_up, known or {}))
+    for images in (few,) if glance else (few, everything):
+        for job in todo:
+            if job.name not in runs or runs[job.name].get("images", everything) < images:
+                keep_up()
+                runs[job.name] = _run(bench, job, images)
     keep_up()
 
 
-def _run(
-    job: Job,
-    model: nn.Module,
-    spec: NetworkSpec,
-    test: ImageSet,
-    images: Calibration,
-    folder: RunFolder,
-    before: Callable[[], None],
-    known: Known,
-) -> dict[str, Any]:
-    method = Trained() if job.method == "trained" else parse(job.method)
-    seen = {"images": [test.name, len(test)], "steps": job.steps}
+def _finished(bench: Bench, job: Job, images: int) -> dict[str, Any] | None:
+    """The run of a job on so many images, if it was made before."""
+    found = recalled(bench.folder, bench.name(job, images))
+    if found is None:
+        found = bench.known.get((job.method, job.v0, job.steps, bench.weights[job.network], images))
+    return None if found is None else _as(job, found)
+
+
+def _as(job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A run under the name of a job: that of another may be the same."""
+    method = _method(job)
+    papers = [*method.papers, *(["bu2022"] if job.v0 == 0.5 else [])]
+    return {**found, "name": job.name, "method": method.to_json(), "papers": papers}
+
+
+def _method(job: Job) -> Method:
+    return Trained() if job.method == "trained" else parse(job.method)
+
+
+def _run(bench: Bench, job: Job, images: int) -> dict[str, Any]:
+    model, spec, folder, test = bench.networks[job.network], bench.spec, bench.folder, bench.test
+    method, part = _method(job), images < len(test)
 
     def converted() -> dict[str, Any]:
-        before()
         graph, report = lower(model, torch.zeros(1, *spec.input_shape))
-        net = convert_graph(fold(graph), method, images, job.v0, report).net
+        net = convert_graph(fold(graph), method, bench.calibration, job.v0, report).net
 
         def simulated() -> dict[str, Any]:
             options: dict[str, Any] = {"fit_images": K_IMAGES, "batch_size": BATCH, "folder": folder}
+            options["first"] = images if part else None
             result = watched_evaluation(job.name, net, test, spec, job.steps, "auto", **options)
             return run_entry(job.name, spec.model, net, method, job.v0, result)
 
-        return remembered(folder, to_json({"net": fingerprint.of_graph(net), **seen}), simulated)
+        name = to_json({"net": fingerprint.of_graph(net), **bench.seen(job, images)})
+        return {**remembered(folder, name, simulated), **(compared_with() if part else {})}
 
-    # Named by the weights as well, so that another choice of lambda is never answered with old figures.
-    weights = fingerprint.of_weights(model)
-    name = to_json({"job": vars(job), "weights": weights, **seen})
-    earlier = known.get((job.method, job.v0, job.steps, weights))
-    found = remembered(folder, name, lambda: earlier or converted())
-    papers = [*method.papers, *(["bu2022"] if job.v0 == 0.5 else [])]
-    return {**found, "name": job.name, "method": method.to_json(), "papers": papers}
+    def compared_with() -> dict[str, Any]:
+        """Of a part of the images: how many, and how the network did on them that the losses are taken against."""
+        source = bench.networks["relu" if job.network == "relu" else "rnl"]
+        return {"images": images, "source_accuracy": test_accuracy(source, spec, test.subset(range(images)))}
+
+    return _as(job, remembered(folder, bench.name(job, images), converted))

@@ -108,6 +108,7 @@ class Folders:
     root: str | None
     scale: Scale
     zoo: Path | None = None  # networks that need not be trained again
+    glance: bool = False  # methods run on the first test images only
 
     def record(self, preset: Preset, seed: int) -> Path:
         return self.results / f"{self.networks(preset, seed).label}.json"
@@ -181,7 +182,7 @@ def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callab
         say(line)
     for preset, seeds in wanted.networks:
         for seed in seeds:
-            reproduce(at.networks(preset, seed), at.results, say)
+            reproduce(at.networks(preset, seed), at.results, say, at.glance)
             for shown in _read_off(preset, seed, at):
                 _show(shown, at, draw, say)
             say(f"{write_page(at.results)} is up to date")
@@ -226,7 +227,7 @@ def _recorded(name: str, preset: Preset, seed: int, at: Folders) -> bool:
         return False
     record = records.read(path)
     if name in RUNS_SHOWN:
-        return {run["name"] for run in record["runs"]}.issuperset(RUNS_SHOWN[name])
+        return {run["name"] for run in record["runs"] if "images" not in run}.issuperset(RUNS_SHOWN[name])
     return not unfinished(record)
 
 

@@ -90,7 +90,13 @@ def runs_of(records: Sequence[Record]) -> list[Run]:
             label = f"{label}, {run['network']} on {record['data']['name']}"
         repeated = sum(other == label or other.startswith(f"{label} (") for other in labels)
         labels.append(f"{label} ({repeated + 1})" if repeated else label)
-    return [Run(label, run, record["ann"], record["data"]["images"]) for label, (record, run) in zip(labels, pairs)]
+    return [_run(label, record, run) for label, (record, run) in zip(labels, pairs, strict=True)]
+
+
+def _run(label: str, record: Record, run: Mapping[str, Any]) -> Run:
+    """A run may be of a part of the images: then it is compared with the ANN on these."""
+    ann = {**record["ann"], "accuracy": run.get("source_accuracy", record["ann"]["accuracy"])}
+    return Run(label, run, ann, run.get("images", record["data"]["images"]))
 
 
 def by_network(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:

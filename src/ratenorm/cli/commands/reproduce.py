@@ -35,6 +35,8 @@ class Reproduce:
     """where the data sets lie"""
     short: bool = False
     """prove the presets by a short run on a subset"""
+    glance: bool = False
+    """run the methods on the first 1,000 test images and leave; without it they go on to all"""
     anew: bool = False
     """train every network here, also those that the zoo has"""
 
@@ -47,7 +49,7 @@ class Reproduce:
         wanted = plan(self.names, self.network, self.seeds)
         root = None if self.root is None else str(self.root)
         known = None if self.anew else zoo.folder()
-        at = Folders(self.work, self.results, root, SHORT if self.short else Scale(), known)
+        at = Folders(self.work, self.results, root, SHORT if self.short else Scale(), known, self.glance)
         if self.list:
             print("\n".join(listing(self.names, wanted, at)))
             return
