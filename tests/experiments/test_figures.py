@@ -15,9 +15,9 @@ import torch
 from ratenorm import records
 from ratenorm.errors import FileFormatError
 from ratenorm.experiments.figures import PICTURES, Source, make_figure, read_figure
+from ratenorm.experiments.headline import race
 from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
-from ratenorm.experiments.results_tables import race
 from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
 from ratenorm.export.network import load_network, save_network

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from ratenorm import records
+from ratenorm.experiments.headline import headline, race
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2
 from ratenorm.experiments.presets import BASELINES, BY_NAME, IN_TABLE_2
 from ratenorm.experiments.results_page import write_page
-from ratenorm.experiments.results_tables import accuracy_at_t, grouped, headline, other_methods, race, table_1
+from ratenorm.experiments.results_tables import accuracy_at_t, grouped, other_methods, table_1
 
 
 @pytest.fixture

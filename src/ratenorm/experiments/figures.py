@@ -24,12 +24,13 @@ from ratenorm.experiments import fingerprint
 from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.environment import hardware, versions
 from ratenorm.experiments.evaluation import watched_evaluation
+from ratenorm.experiments.headline import race
 from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.paper import HEADLINE, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import Preset
 from ratenorm.experiments.record import run_entry, scale_of_runs
 from ratenorm.experiments.remember import remembered
-from ratenorm.experiments.results_tables import ann_of, race
+from ratenorm.experiments.results_tables import ann_of
 from ratenorm.experiments.spiking_runs import K_IMAGES
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
 from ratenorm.export.network import load_network

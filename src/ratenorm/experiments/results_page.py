@@ -9,7 +9,8 @@ from typing import Any
 from ratenorm import records
 from ratenorm.experiments.choosing import label
 from ratenorm.experiments.figures import read_figure
-from ratenorm.experiments.results_tables import PART, Group, accuracy_at_t, grouped, headline, other_methods, table_1
+from ratenorm.experiments.headline import headline
+from ratenorm.experiments.results_tables import PART, Group, accuracy_at_t, grouped, other_methods, table_1
 from ratenorm.files import sweep_of, write_atomic
 
 SIGN_OF_A_RECORD = b'"ratenorm-record"'

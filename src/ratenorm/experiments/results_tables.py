@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ratenorm.core.energy import steps_to
-from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
+from ratenorm.experiments.paper import TABLE_1, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import ALL, BASELINES, IN_TABLE_2, OUR_WEIGHTS
 from ratenorm.experiments.record import UNFINISHED, scale_of_runs, unfinished
 
@@ -116,14 +116,14 @@ def _paper(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{100 * value:{sign}.2f}"
 
 
-def _head(*names: str) -> list[str]:
+def head_of(*names: str) -> list[str]:
     return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
 
 
 def table_1(groups: Sequence[Group]) -> list[str]:
     names = ("network", "data", "seeds", "ANN", "SNN (RNL), best over T", "loss", f"loss at T = {JUDGED_AT}")
     lines = ["## Table 1: best accuracy and conversion loss", ""]
-    lines += _head(*names, "the same from v(0) = θ/2", "*paper: SNN*", "*paper: loss*", "ours - paper", "scale")
+    lines += head_of(*names, "the same from v(0) = θ/2", "*paper: SNN*", "*paper: loss*", "ours - paper", "scale")
     for group in groups:
         done = group.having("RNL")
         best = [max(run["accuracy"]) for run in done.runs("RNL")]
@@ -163,7 +163,7 @@ def other_methods(groups: Sequence[Group]) -> list[str]:
         "",
         "Best accuracy over T from the ReLU network of the same recipe, and in brackets the loss against it.",
         "",
-        *_head("network", "data", "seeds", *BASELINES.values(), "scale"),
+        *head_of("network", "data", "seeds", *BASELINES.values(), "scale"),
     ]
     for group in groups:
         cells = [group.who]
@@ -211,7 +211,7 @@ def _columns(group: Group) -> list[int]:
 
 def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
     steps = _columns(group)
-    lines = _head("method", *map(str, steps), "best", "steps to within 1 point of its ANN")
+    lines = head_of("method", *map(str, steps), "best", "steps to within 1 point of its ANN")
     for name in names:
         done = group.having(name)
         if not (runs := done.runs(name)):
@@ -220,7 +220,7 @@ def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
         cells = [percent([run["accuracy"][t - 1] for run in runs]) if t <= last else "-" for t in steps]
         best = percent([max(run["accuracy"]) for run in runs])
         pairs = zip(done.anns(name), runs, strict=True)
-        arrived = _mean([steps_to(run["accuracy"], ann - NEAR) for ann, run in pairs])
+        arrived = mean_of([steps_to(run["accuracy"], ann - NEAR) for ann, run in pairs])
         lines.append("| " + " | ".join([name + group.only(done) + done.cut(name), *cells, best, arrived]) + " |")
         theirs = TABLE_2.get((group.network, name)) if with_paper else None
         if theirs is not None:
@@ -248,7 +248,7 @@ def _losses(group: Group) -> list[str]:
     return [
         f"{name}{group.cut(name)}: loss against its own ANN ({percent(anns)}; the paper's {100 * their_ann:.2f}).",
         "",
-        *_head("loss at T", *map(str, steps)),
+        *head_of("loss at T", *map(str, steps)),
         "| ours | " + " | ".join(percent(ours[t], "+") for t in steps) + " |",
         "| *paper* | " + " | ".join(f"*{100 * paper[t]:+.2f}*" for t in steps) + " |",
         "| ours - paper | " + " | ".join(difference) + " |",
@@ -256,75 +256,7 @@ def _losses(group: Group) -> list[str]:
     ]
 
 
-def headline(groups: Sequence[Group]) -> list[str]:
-    lines = [
-        "## Headline: steps and energy (spikes) to the target, RNL + RIL against Max Norm",
-        "",
-        "Counted to the step from which on the accuracy stays at the target. `>` and `<`: Max Norm was not there at",
-        "the last step simulated, so the figure is a bound. Both start from 0 as in the paper; where ours starts from",
-        "θ/2 (Bu et al. 2022: beyond the paper), Max Norm still starts from 0.",
-        "",
-        *_head("network", "data", "seeds", "target", "ours", "steps", "Max Norm", "speed-up", "energy ratio", "scale"),
-        f"| *paper: vgg16* | *cifar10* | - | *90 %* | *RNL + RIL* | *{HEADLINE['steps']:.0f}* | "
-        f"*{HEADLINE['max_norm_steps']:.0f}* | *{HEADLINE['speed_up']}* | *{HEADLINE['energy_ratio']}* | - |",
-    ]
-    for group in groups:
-        targets: list[tuple[str, float | None]] = [("90 %", 0.9)] if group.data == "cifar10" else []
-        for name in ("RNL + RIL", f"RNL + RIL{HALF}"):
-            both = group.having(name, "Max Norm")
-            for text, target in [*targets, ("own ANN - 1 point", None)] if both.records else []:
-                cells = _raced([race(record, target, name) for record in both.records])
-                who = f"| {both.who} | {text} | {name}{both.cut(name, 'Max Norm')} | "
-                lines.append(who + " | ".join(cells) + f" | {group.scale} |")
-    return [*lines, ""]
-
-
-@dataclass(frozen=True)
-class Race:
-    """Steps to a target and the spikes up to there, ours and Max Norm's; `steps` None: not within the simulation."""
-
-    ours: int | None
-    theirs: int | None
-    our_spikes: float
-    their_spikes: float  # up to the target, or all that were simulated
-    simulated: int
-
-    @property
-    def energy(self) -> float | None:
-        """Our spikes for one of theirs; None where they had none, which happens at tiny scales."""
-        return self.our_spikes / self.their_spikes if self.their_spikes else None
-
-
-def race(record: Record, target: float | None, name: str = "RNL + RIL") -> Race | None:
-    """A run of ours against Max Norm to a target; None: each to one point below its own ANN."""
-    runs = {run["name"]: run for run in record["runs"]}
-    ours, theirs = runs.get(name), runs.get("Max Norm")
-    if ours is None or theirs is None:
-        return None
-    a = steps_to(ours["accuracy"], ann_of(record, name) - NEAR if target is None else target)
-    b = steps_to(theirs["accuracy"], ann_of(record, "Max Norm") - NEAR if target is None else target)
-    return Race(a, b, sum(ours["spikes"][:a]), sum(theirs["spikes"][:b]), theirs["steps"])
-
-
-def _raced(found: Sequence[Race | None]) -> list[str]:
-    """Cells: our steps, theirs, speed-up, energy ratio."""
-    known = [one for one in found if one is not None]
-    if len(known) < len(found) or any(one.ours is None for one in known):
-        return ["-", _mean([one.theirs for one in known]), "-", "-"]
-    late = any(one.theirs is None for one in known)
-    theirs = [one.simulated if one.theirs is None else one.theirs for one in known]
-    speed = [b / (one.ours or 1) for b, one in zip(theirs, known, strict=True)]
-    energy = [one.energy for one in known]
-    more, less = ("> ", "< ") if late else ("", "")
-    return [
-        _mean([one.ours for one in known]),
-        f"{more}{_mean(theirs)}",
-        f"{more}{_mean(speed, 2)}",
-        f"{less}{_mean(energy, 3)}",
-    ]
-
-
-def _mean(values: Sequence[float | None], digits: int = 0) -> str:
+def mean_of(values: Sequence[float | None], digits: int = 0) -> str:
     """Mean and spread over the seeds, or a dash with the number of seeds that have the figure."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):

@@ -28,11 +28,12 @@ def _convolution_from_a_hundred_spikes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bright_and_dark() -> tuple[SpikingNet, torch.Tensor, torch.Tensor]:
     """A network, an image for which a convolution pays, and one for which it does not."""
-    conv = Conv(torch.ones(4, 4, 3, 3), None, (1, 1), (1, 1, 1, 1))
-    net = chain((4, 6, 6), ("first", fire()), ("conv", conv), ("second", fire()))
-    dark = torch.zeros(1, 4, 6, 6)
+    wide = 17  # a channel more than is looked up
+    conv = Conv(torch.ones(wide, wide, 3, 3), None, (1, 1), (1, 1, 1, 1))
+    net = chain((wide, 6, 6), ("first", fire()), ("conv", conv), ("second", fire()))
+    dark = torch.zeros(1, wide, 6, 6)
     dark[:, :, 2, 2] = 1.0
-    return net, torch.ones(1, 4, 6, 6), dark
+    return net, torch.ones(1, wide, 6, 6), dark
 
 
 def assert_right(going: EventSimulation, net: SpikingNet, x: torch.Tensor) -> None:

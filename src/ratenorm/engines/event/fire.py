@@ -26,6 +26,7 @@ from ratenorm.engines.event.vector_fire import (
     fire_total,
     fire_whole,
 )
+from ratenorm.engines.event.vector_lookup import fire_lookup, fire_lookup_skip
 
 TOTAL, WHOLE, BOTH = 0, 1, 2  # where the currents are: in floats, in whole numbers of one unit a lane, in both
 
@@ -58,6 +59,20 @@ class Base(NamedTuple):
     image: int
     block: int
     pixel: int
+
+
+class Tables(NamedTuple):
+    """Of a layer that looks up (see lookup.Lookup): rows, units, what a skip connection brings, how windows lie."""
+
+    rows: Array
+    units: Array
+    skip_scale: Array
+    source_height: int
+    source_width: int
+    top: int
+    left: int
+    width: int
+    size: int  # of a picture with its padding
 
 
 class Adder(NamedTuple):
@@ -146,6 +161,46 @@ def fire_listed(
                 for lane in range(lanes):
                     neurons.counts[state + p * lanes + lane] += np.float32(scratch.recent[uintp(places[p]) + lane])
                     scratch.recent[uintp(places[p]) + lane] = 0
+
+
+@compiled
+def fire_looked_up(
+    sizes: Sizes, neurons: Neurons, base: Base, source: Array, plane: Array, tables: Tables, skip: Array, fresh: bool
+) -> None:
+    """A population whose currents are looked up from the spikes around each pixel (lookup.py): all steps at once."""
+    size, pixels, steps = uintp(sizes.pixels) * LANES, uintp(sizes.pixels), uintp(sizes.steps)
+    words, line = uintp(tables.size), uintp(tables.width) + uintp(2)
+    v, n, theta, spikes, still = neurons.potential, neurons.counts, neurons.threshold, neurons.spikes, base.values
+    for image in range(uintp(sizes.images)):
+        _into_planes(source, image * steps, steps, plane, tables)
+        state = image * size
+        _begin(neurons, state, size, fresh)
+        for p in range(pixels):
+            y = p // uintp(tables.width)
+            first = p + uintp(2) * y
+            at, word = state + p * LANES, image * steps * pixels + p
+            b_at, t_at = image * uintp(base.image) + p * uintp(base.pixel), p * uintp(neurons.threshold_pixel)
+            around = tables.units, tables.rows, plane, first, line, words
+            if len(skip) > 0:
+                fire_lookup_skip(
+                    v, n, at, still, b_at, theta, t_at, *around, spikes, word, pixels, steps, skip, tables.skip_scale
+                )
+            else:
+                fire_lookup(
+                    v, n, at, still, b_at, theta, t_at, *around, spikes, word, pixels, steps, skip, tables.skip_scale
+                )
+
+
+@compiled
+def _into_planes(source: Array, row: uintp, steps: uintp, plane: Array, tables: Tables) -> None:
+    """The words of some rows, each picture with its padding, which is left zero."""
+    height, width, line = uintp(tables.source_height), uintp(tables.source_width), uintp(tables.width) + uintp(2)
+    for step in range(steps):
+        for y in range(height):
+            there = step * uintp(tables.size) + (y + uintp(tables.top)) * line + uintp(tables.left)
+            here = ((row + step) * height + y) * width
+            for x in range(width):
+                plane[there + x] = source[here + x]
 
 
 @compiled

@@ -12,7 +12,17 @@ from numpy import float32, int16, int32, int64, uint8, uint16, uint32, uint64
 from ratenorm.engines.event.arrays import Array
 from ratenorm.engines.event.board import BYTES, array_of, read, stop
 from ratenorm.engines.event.compiled import compiled
-from ratenorm.engines.event.fire import Adder, Base, Neurons, Sizes, fire_listed, fire_still, gather_currents
+from ratenorm.engines.event.fire import (
+    Adder,
+    Base,
+    Neurons,
+    Sizes,
+    Tables,
+    fire_listed,
+    fire_looked_up,
+    fire_still,
+    gather_currents,
+)
 from ratenorm.engines.event.listing import list_pooled, list_spikes
 from ratenorm.engines.event.measure import tally
 from ratenorm.engines.event.scatter import Feed, Scratch, scatter
@@ -173,6 +183,20 @@ def listed(board: int, part: int) -> int:
     base, extra = Base(array_of(a[BASE], float32), n[7], n[8], n[9]), array_of(a[EXTRA], float32)
     feed, scratch, adder = _feed(n, a), _scratch(n, a, part), Adder(n[ADD], board, part)
     fire_listed(sizes, first, last, _neurons(n, a), base, extra, scratch, feed, adder, n[TOGETHER], n[FRESH] != 0)
+    return DONE
+
+
+@compiled
+def looked_up(board: int, part: int) -> int:
+    """Neurons whose currents are looked up: they are not shared by parts. Numbers of lookup.Lookup from COLUMNS - 1 on;
+    arrays behind base: spikes of the source, a room for pictures, rows, units, skip, what it brings."""
+    _, n, a = read(board)
+    sizes, _, _ = _sizes(n, 0, 1)
+    base = Base(array_of(a[BASE], float32), n[7], n[8], n[9])
+    rows, units, brings = array_of(a[7], int16), array_of(a[8], float32), array_of(a[10], float32)
+    tables = Tables(rows, units, brings, n[10], n[11], n[12], n[13], n[14], n[15])
+    source, plane = array_of(a[5], uint16), array_of(a[6], uint16)
+    fire_looked_up(sizes, _neurons(n, a), base, source, plane, tables, array_of(a[9], uint16), n[FRESH] != 0)
     return DONE
 
 

@@ -21,6 +21,7 @@ from ratenorm.engines.event.affine import base
 from ratenorm.engines.event.arrays import Array, aligned
 from ratenorm.engines.event.fire import Base
 from ratenorm.engines.event.layout import Layout
+from ratenorm.engines.event.lookup import Lookup, lookup_of
 from ratenorm.engines.event.routes import Route, routes, summands
 from ratenorm.engines.event.tables import Tables, make_tables
 from ratenorm.graph.net import Node, SpikingNet
@@ -85,6 +86,11 @@ class Stage:
     @cached_property
     def tables(self) -> Tables:
         return make_tables(self.layout, list(self.listed))
+
+    @cached_property
+    def lookup(self) -> Lookup | None:
+        """Where its currents are looked up instead of added spike by spike."""
+        return None if self.computed or not self.fires else lookup_of(self.layout, self.listed)
 
     @cached_property
     def together(self) -> int:

@@ -15,6 +15,7 @@ from ratenorm.engines.event import jobs
 from ratenorm.engines.event.arrays import NOTHING, Array, bit_positions, zeros
 from ratenorm.engines.event.board import FIRST_ARRAY, FIRST_NUMBER, Where, new_boards, where, write
 from ratenorm.engines.event.compiled import Job, code_of
+from ratenorm.engines.event.lookup import Lookup
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.routes import Route
 
@@ -78,7 +79,7 @@ class Script:
         """Entries are lists, ranges say where each lies, marks where the part of a pixel ends; modes say how lists are
         read. Then room for the currents of a step, or of several in whole numbers; and for counts, which are left zero.
         All serve one stage after the other."""
-        tables, parts = [stage.tables for stage in stages], self.chunk.parts
+        tables, parts = [stage.tables for stage in stages if stage.lookup is None], self.chunk.parts
         lists = max((len(t.sections) for t in tables), default=0)
         self._entries = zeros(_FIRST_SIZE, np.uint32)
         self._ranges: Array = np.zeros((rows * lists, 2), np.uint64)
@@ -86,7 +87,7 @@ class Script:
         self.modes: Array = np.zeros(lists, np.int64)
         size = parts * max((t.total for t in tables), default=0)
         self._total, self._recent = zeros(size, np.float32), zeros(size, np.uint8)
-        planes = max((self._together(s) * s.tables.total for s in stages), default=0)
+        planes = max((self._together(s) * s.tables.total for s in stages if s.lookup is None), default=0)
         self._whole = zeros(parts * planes, np.int32)
 
     def _together(self, stage: Stage) -> int:
@@ -107,7 +108,7 @@ class Script:
         parts = min(self.chunk.parts, layout.blocks)
         if not stage.fires and not stage.listed:
             return  # torch computes such an output
-        if stage.driven:
+        if stage.driven and stage.lookup is None:
             self._add_lists(stage, rows)
             self.asking[self._add_decide(stage, rows)] = k
         if not stage.fires:
@@ -116,13 +117,24 @@ class Script:
             return
         words, threshold = self.words[stage.name], stage.thresholds.values
         base = NOTHING if stage.base is None else stage.base_everywhere.values
-        arrays = self._arrays(stage, [NOTHING, NOTHING, threshold, words, base, NOTHING])
-        self._fires.append(self._add(jobs.listed if stage.driven else jobs.still, parts, self._numbers(stage), arrays))
+        own = [NOTHING, NOTHING, threshold, words, base]
+        if stage.lookup is not None:
+            self._fires.append(self._add_lookup(stage, stage.lookup, own))
+        else:
+            job, arrays = jobs.listed if stage.driven else jobs.still, self._arrays(stage, [*own, NOTHING])
+            self._fires.append(self._add(job, parts, self._numbers(stage), arrays))
         if stage.base is None:
             self._bases[k] = self._fires[-1]
         numbers = [rows, layout.pixels, layout.words, int(stage.fan_out_by_word)]
         parts = min(self.chunk.parts, rows)
         self._add(jobs.tallied, parts, numbers, [words, stage.fan_out, self._noted[stage.name]])
+
+    def _add_lookup(self, stage: Stage, lookup: Lookup, own: list[Array]) -> int:
+        pictures = zeros(self.chunk.steps * lookup.plane, np.uint16)  # of its own: the padding stays zero
+        skip = NOTHING if stage.skip is None else self.words[stage.skip.source]
+        source = self.words[stage.listed[0].source]
+        arrays = [*own, source, pictures, lookup.table, lookup.units, skip, stage.skip_scale]
+        return self._add(jobs.looked_up, 1, self._numbers(stage, lookup.numbers), arrays)
 
     def _add_lists(self, stage: Stage, rows: int) -> None:
         self._add(jobs.ready, 1, [len(stage.listed), 0], [])
@@ -149,12 +161,13 @@ class Script:
         numbers = [len(stage.listed), rows, torch_takes, int(bool(stage.computed)), self._together(stage)]
         return self._add(jobs.decide, 1, numbers, [])
 
-    def _numbers(self, stage: Stage) -> list[int]:
+    def _numbers(self, stage: Stage, tables: Sequence[int] | None = None) -> list[int]:
         layout = stage.layout
+        tables = stage.tables.numbers if tables is None else tables
         base = (layout.size, layout.width, layout.lanes) if stage.base is None else stage.base_everywhere[1:]
         sizes = [self.chunk.images, self.chunk.steps, layout.pixels, layout.blocks, layout.width]
         apart = (stage.thresholds.block, stage.thresholds.pixel) if stage.fires else (0, 0)
-        return [*sizes, *apart, *base, *stage.tables.numbers, 0, 1, 0, code_of(jobs.add, 6)]
+        return [*sizes, *apart, *base, *tables, 0, 1, 0, code_of(jobs.add, 6)]
 
     def _arrays(self, stage: Stage, own: list[Array]) -> list[Array]:
         lists = [self._entries, self._ranges, self._marks, self.modes]

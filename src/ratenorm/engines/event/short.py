@@ -28,7 +28,7 @@ class Short:
 def as_short(blocked: Tensor, route: Route) -> Short | None:
     """Weights [block, C_in, tap, lane] in 16 bits, or None where they do not fit."""
     weights = blocked.float().numpy()
-    units = _units(weights)  # [block, lane]
+    units = units_of(weights)  # [block, lane]
     whole = weights / units[:, None, None, :]  # exact: a power of two
     most = _room(np.abs(whole), 1 if route.windows is None else route.windows.shape[1])
     if most is None or units.min() < TINY:
@@ -53,7 +53,7 @@ def _room(sizes: Array, members: int) -> int | None:
     return next((most for most in TOGETHER if sums[min(most, count) - 1] <= LARGEST), None)
 
 
-def _units(weights: Array) -> Array:
+def units_of(weights: Array) -> Array:
     """For each lane the largest power of two that all its weights are multiples of; 1 where all are zero."""
     mantissa, exponent = np.frexp(weights)
     digits = np.abs(mantissa * np.float32(2**DIGITS)).astype(np.int32)
