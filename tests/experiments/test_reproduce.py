@@ -26,6 +26,7 @@ from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.experiments.scale import SHORT, Scale
 from ratenorm.experiments.spiking_runs import Bench, Job, jobs, simulate_all
+from ratenorm.experiments.targets import runs_named
 from ratenorm.export.network import load_network, save_network
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
@@ -232,7 +233,7 @@ def test_a_glance_compares_all_methods_on_the_first_images_and_the_rest_goes_on_
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.BATCH", 10)
     monkeypatch.setattr("ratenorm.experiments.evaluation.evaluate", counted)
     words = (Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny), tmp_path, print)
-    reproduce(*words, glance=True)
+    reproduce(*words, whole=())
     record = records.read(tmp_path / "cnn7-mnist-s0-short.json")
     everything = record["data"]["images"]
     assert [(run["images"], len(run["accuracy"])) for run in record["runs"]] == [(10, 8), (10, 8)]
@@ -243,6 +244,11 @@ def test_a_glance_compares_all_methods_on_the_first_images_and_the_rest_goes_on_
     assert "| RNL † |" in page
     assert len(list((tmp_path / "work").rglob("*.sums.json"))) == 2  # to go on from
 
+    reproduce(*words, whole=["Max Norm"])
+    assert simulated == [10, 10, everything - 10]
+    record = records.read(tmp_path / "cnn7-mnist-s0-short.json")
+    assert {run["name"]: run.get("images") for run in record["runs"]} == {"RNL": 10, "Max Norm": None}
+    assert record["scale"].startswith("unfinished: 1 of 2 runs, 1 more on the first 10 images; reduced")
     reproduce(*words)
     assert simulated == [10, 10, everything - 10, everything - 10]
     assert not list((tmp_path / "work").rglob("*.sums.json"))
@@ -256,6 +262,16 @@ def test_a_glance_compares_all_methods_on_the_first_images_and_the_rest_goes_on_
     assert "†" not in write_page(tmp_path).read_text()
 
 
+def test_runs_that_go_on_to_all_images_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runs_named(None) is None
+    assert runs_named(["none"]) == ()
+    assert runs_named(["RNL + RIL", "Max Norm"]) == ("RNL + RIL", "Max Norm")
+    assert main(["reproduce", "--list", "--whole", "RNL+RIL"]) == 2
+    said = capsys.readouterr().err
+    assert "no run is called 'RNL+RIL'" in said
+    assert "RNL + RIL, v(0) = θ/2" in said
+
+
 def test_a_record_with_first_images_only_is_known_in_an_empty_folder(
     tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_mnist: None
 ) -> None:
@@ -263,14 +279,14 @@ def test_a_record_with_first_images_only_is_known_in_an_empty_folder(
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.FIRST_IMAGES", 10)
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.BATCH", 10)
     words = (Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny), tmp_path, print)
-    first = reproduce(*words, glance=True)
+    first = reproduce(*words, whole=())
     shutil.rmtree(tmp_path / "work" / "cnn7-mnist-s0-short" / "spiking")
 
     def forbidden(*args: object, **kwargs: object) -> None:
         raise AssertionError("simulated again")
 
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", forbidden)
-    again = reproduce(*words, glance=True)
+    again = reproduce(*words, whole=())
     assert [run["name"] for run in again["runs"]] == [run["name"] for run in first["runs"]]
     with pytest.raises(AssertionError, match="simulated again"):
         reproduce(*words)

@@ -13,7 +13,7 @@ from ratenorm.data import Batches
 from ratenorm.errors import DataError, TrainingError, UsageError
 from ratenorm.train.config import Stage1, Stage2, learning_rate
 from ratenorm.train.loop import accuracy, evaluating
-from ratenorm.train.rates import omegas, watched
+from ratenorm.train.rates import mean_rate, omegas, watched
 from ratenorm.train.stage1 import _AccuracyStage, hold_out, start_from_relu_, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
@@ -76,6 +76,30 @@ def test_a_lambda_in_stage_1_lowers_omega_by_the_weights() -> None:
             model(image_set().images)
         found.append(float(torch.stack(omegas(sums)).mean()))
     assert found[1] < 0.95 * found[0]
+
+
+def test_an_energy_in_stage_1_lowers_the_rates_by_the_weights() -> None:
+    found = []
+    for energy in (None, 2.0):
+        model = trained_maxima()
+        for _, layer in rate_norm_layers(model):
+            layer.freeze_()
+        config = Stage1(epochs=3, batch_size=10, lr=0.01, holdout=0, energy=energy)
+        outcome = train_accuracy(model, image_set(), config, show=False)
+        assert ("rate" in outcome.history[-1]) is (energy is not None)
+        spikes, neurons = [0.0], [0]
+
+        def count(layer: RateNorm, inputs: tuple[torch.Tensor], output: torch.Tensor, spikes=spikes, neurons=neurons):
+            spikes[0] += float(clip_rate(inputs[0], layer.threshold).double().sum())
+            neurons[0] += output.numel()
+
+        for _, layer in rate_norm_layers(model):
+            layer.register_forward_hook(count)
+        with torch.no_grad(), watched(layer for _, layer in rate_norm_layers(model)) as sums:
+            model(image_set().images)
+        assert float(mean_rate(sums)) == pytest.approx(spikes[0] / neurons[0], rel=1e-6)
+        found.append(float(mean_rate(sums)))
+    assert found[1] < 0.8 * found[0]
 
 
 def test_what_is_watched_is_the_omega_of_the_rates() -> None:

@@ -5,7 +5,7 @@ and seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ from ratenorm.files import sweep_of
 from ratenorm.runs import RunFolder, go_on
 
 
-def reproduce(networks: Networks, results: Path, say: Say, glance: bool = False) -> dict[str, Any]:
+def reproduce(networks: Networks, results: Path, say: Say, whole: Collection[str] | None = None) -> dict[str, Any]:
     """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was.
-    `glance`: methods run on the first test images only; without it they go on to all."""
+    Methods run on the first test images, then those named in `whole` (None: all) on the rest."""
     preset, seed = networks.preset, networks.seed
     say(f"{preset.name}, seed {seed}: {networks.scale}; work in {networks.path}")
     choice = networks.train(say)
@@ -54,7 +54,7 @@ def reproduce(networks: Networks, results: Path, say: Say, glance: bool = False)
     with go_on(networks.path / "spiking") as folder:
         sweep_of(path)  # whoever holds this folder is the only one to write that record
         folder.configure({"preset": preset.name, "seed": seed, "scale": str(networks.scale)})
-        _simulate(networks, folder, path, keep, glance)
+        _simulate(networks, folder, path, keep, whole)
     return record
 
 
@@ -63,7 +63,7 @@ def _simulate(
     folder: RunFolder,
     path: Path,
     keep: Callable[[dict[str, Any], list[dict[str, Any]], int], None],
-    glance: bool,
+    whole: Collection[str] | None,
 ) -> None:
     preset, seed, scale = networks.preset, networks.seed, networks.scale
     relu, spec = load_network(networks.relu)
@@ -86,7 +86,7 @@ def _simulate(
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
     bench = Bench(models, spec, test, images, folder, _known(path, len(test), preset.steps))
-    simulate_all(bench, preset.steps, partial(keep, head), glance)
+    simulate_all(bench, preset.steps, partial(keep, head), whole)
 
 
 def _known(path: Path, images: int, steps: int) -> Known:

@@ -8,7 +8,7 @@ weight, are simulated once. All methods run on some of the images first: there i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -95,10 +95,10 @@ def simulate_all(
     bench: Bench,
     steps: int,
     keep: Callable[[list[dict[str, Any]], int], None],
-    glance: bool = False,
+    whole: Collection[str] | None = None,
 ) -> None:
-    """Every job on the first images, so that all methods can be compared early; then, unless a `glance` is enough,
-    every job on all images. `keep` gets the runs so far and how many there will be, before each one that takes time
+    """Every job on the first images, so that all methods can be compared early; then those named in `whole` (None:
+    every job) on all images. `keep` gets the runs so far and how many there will be, before each one that takes time
     (none before the first: the ANN is known) and at the end. What was finished, in the folder or in `known`, is not
     repeated, and is handed over at once: a record never has less than it had.
     """
@@ -109,8 +109,8 @@ def simulate_all(
     def keep_up() -> None:
         keep([runs[job.name] for job in todo if job.name in runs], len(todo))
 
-    for images in (few,) if glance else (few, everything):
-        for job in todo:
+    for images, wanted in ((few, todo), (everything, [job for job in todo if whole is None or job.name in whole])):
+        for job in wanted:
             if job.name not in runs or runs[job.name].get("images", everything) < images:
                 keep_up()
                 runs[job.name] = _run(bench, job, images)

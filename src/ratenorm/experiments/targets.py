@@ -20,6 +20,7 @@ from ratenorm.experiments.record import unfinished
 from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.results_page import write_page
 from ratenorm.experiments.scale import Scale
+from ratenorm.experiments.spiking_runs import jobs
 from ratenorm.runs import METRICS
 
 FIGURES = "figures"  # the folder of the figures under results/
@@ -99,6 +100,18 @@ def _presets_like(word: str) -> set[str]:
     )
 
 
+def runs_named(words: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The runs of those names, which are checked; None: all. The word `none` stands for no run."""
+    if words is None:
+        return None
+    known = {job.name for job in jobs(1)}
+    if unknown := [word for word in words if word not in known and word != "none"]:
+        raise UsageError(
+            f"Reproducing: no run is called {unknown[0]!r}. There are: {', '.join(sorted(known))}; or none."
+        )
+    return tuple(word for word in words if word != "none")
+
+
 @dataclass(frozen=True)
 class Folders:
     """Where trainings live, where records go, where data sets lie, and at which scale."""
@@ -108,7 +121,7 @@ class Folders:
     root: str | None
     scale: Scale
     zoo: Path | None = None  # networks that need not be trained again
-    glance: bool = False  # methods run on the first test images only
+    whole: tuple[str, ...] | None = None  # runs that go on to all test images; None: all of them
 
     def record(self, preset: Preset, seed: int) -> Path:
         return self.results / f"{self.networks(preset, seed).label}.json"
@@ -182,7 +195,7 @@ def run_plan(wanted: Plan, at: Folders, draw: Callable[[Path], Any], say: Callab
         say(line)
     for preset, seeds in wanted.networks:
         for seed in seeds:
-            reproduce(at.networks(preset, seed), at.results, say, at.glance)
+            reproduce(at.networks(preset, seed), at.results, say, at.whole)
             for shown in _read_off(preset, seed, at):
                 _show(shown, at, draw, say)
             say(f"{write_page(at.results)} is up to date")

@@ -64,8 +64,9 @@ class TrainConfig:
         """What can be known to be wrong before any folder is written to."""
         if self.activation == "relu" and self.stage2 is not None:
             raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
-        if self.activation == "relu" and self.stage1.lam is not None:
-            raise UsageError("Training a ReLU network with --weights-lambda: it has no rates to learn. Leave it out.")
+        for option, value in (("--weights-lambda", self.stage1.lam), ("--energy", self.stage1.energy)):
+            if self.activation == "relu" and value is not None:
+                raise UsageError(f"Training a ReLU network with {option}: it has no rates to learn. Leave it out.")
         if self.omega is None:
             return
         if self.from_relu is None:
@@ -74,7 +75,11 @@ class TrainConfig:
             raise UsageError(f"Training with --omega {self.omega}: it must be above 1, where all neurons saturate.")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without an energy that was not asked for: trainings of versions that had none go on."""
+        own = asdict(self)
+        if self.stage1.energy is None:
+            del own["stage1"]["energy"]
+        return own
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ class Stage1:
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
     lam: float | None = None  # of the Rate Inference Loss on the weights (Eq. 9); None: accuracy alone, as in the paper
+    energy: float | None = (
+        None  # weight of the mean firing rate, on the weights; None: spikes are free, as in the paper
+    )
     bfloat16: bool = False  # products in bfloat16 where the processor has it (train/precision.py); float32 elsewhere
     seed: int = 0
     checkpoint_minutes: float = 5.0
@@ -43,6 +46,11 @@ class Stage1:
             raise UsageError(
                 f"Stage 1: lam is {self.lam}, the weight of the Rate Inference Loss on the weights (--weights-lambda); "
                 "it must be positive, or left out."
+            )
+        if self.energy is not None and not 0.0 < self.energy < math.inf:
+            raise UsageError(
+                f"Stage 1: energy is {self.energy}, the weight of the mean firing rate (--energy); it must be "
+                "positive, or left out."
             )
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")

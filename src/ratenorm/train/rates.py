@@ -1,4 +1,6 @@
-"""Omega of every Rate Norm layer in a forward pass, with gradient: what the Rate Inference Loss is made of."""
+"""Omega of every Rate Norm layer in a forward pass, and the mean rate of all, with gradient: what can be asked of the
+weights besides accuracy.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from ratenorm.distributed import total_with_gradient
 
 @contextmanager
 def watched(layers: Iterable[RateNorm]) -> Iterator[list[Tensor]]:
-    """While the block lasts, every forward pass appends |r|_1 and |r|_2^2 of each layer, in order."""
+    """While the block lasts, every forward pass appends |r|_1, |r|_2^2 and the number of rates of each layer."""
     sums: list[Tensor] = []
     handles = [layer.register_forward_hook(_keep_sums(sums)) for layer in layers]
     try:
@@ -31,11 +33,18 @@ def omegas(sums: list[Tensor]) -> list[Tensor]:
     return [omega_of_sums(s[0], s[1]) for s in total_with_gradient(torch.stack(sums))]
 
 
+def mean_rate(sums: list[Tensor]) -> Tensor:
+    """Spikes a neuron and step to come, over all layers and the batch of all processes: what energy is made of."""
+    total, _, count = total_with_gradient(torch.stack(sums)).sum(0)
+    return total / count
+
+
 def _keep_sums(found: list[Tensor]) -> Any:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         unit = module.threshold.to(output.dtype) if module.output == "activation" else output.new_ones(())  # type: ignore[operator]
         # each image by itself, the images in float64: Omega does not depend on how many processes share the batch
-        found.append(RateSums.apply(output, unit).sum(1, dtype=torch.float64))
+        sums = RateSums.apply(output, unit).sum(1, dtype=torch.float64)
+        found.append(torch.cat([sums, sums.new_tensor([output.numel()])]))
 
     return hook
 

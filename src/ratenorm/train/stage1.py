@@ -1,5 +1,6 @@
 """Stage 1 (Eq. 12): train the weights of a Rate-Norm network at p = 1, from scratch or from a ReLU network's
-weights. With a lambda the weights learn the Rate Inference Loss as well (Eq. 9, which the paper splits in two stages).
+weights. With a lambda the weights learn the Rate Inference Loss as well (Eq. 9, which the paper splits in two stages),
+with an energy to fire seldom.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ratenorm.train.loop import (
     run_stage,
 )
 from ratenorm.train.precision import products
-from ratenorm.train.rates import omegas, watched
+from ratenorm.train.rates import mean_rate, omegas, watched
 from ratenorm.train.resolution import any_size, shrunk, size_at
 
 
@@ -55,7 +56,7 @@ class _AccuracyStage:
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
         self.forward: nn.Module = _averaging(model) if world().size > 1 else model
         self.steps = config.epochs * len(train)
-        self.layers = dict(rate_norm_layers(model)) if config.lam else {}
+        self.layers = dict(rate_norm_layers(model)) if config.lam or config.energy else {}
         self.omegas: list[float] = []  # of the last batch
         self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
 
@@ -77,7 +78,11 @@ class _AccuracyStage:
             self.omegas = [float(o.detach()) for o in found]
             inference = rate_inference_loss(found)
             loss = loss + self.config.lam * inference
-            extra = {"omega": float(inference.detach())}
+            extra["omega"] = float(inference.detach())
+        if self.config.energy:
+            rate = mean_rate(sums)
+            loss = loss + self.config.energy * rate
+            extra["rate"] = float(rate.detach())
         value = float(total(loss.detach())) / world().size  # shards are equal, so the mean of means is the mean
         if not math.isfinite(value):
             return {"loss": value}  # do not let it into the weights
@@ -170,8 +175,11 @@ def train_accuracy(
     """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out."""
     train, held_out = hold_out(data, config.holdout, config.seed)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if config.lam is not None and not any(True for _ in rate_norm_layers(model)):
-        raise TrainingError("Training with a lambda on the weights: the network has no Rate Norm layer, so no rates.")
+    asked = config.lam is not None or config.energy is not None
+    if asked and not any(True for _ in rate_norm_layers(model)):
+        raise TrainingError(
+            "Training with a lambda or an energy on the weights: the network has no Rate Norm layer, so no rates."
+        )
     set_p_(model, 1.0)
     batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise, config.augment)
     with global_batch_norm(model):

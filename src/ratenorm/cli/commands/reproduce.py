@@ -35,21 +35,23 @@ class Reproduce:
     """where the data sets lie"""
     short: bool = False
     """prove the presets by a short run on a subset"""
-    glance: bool = False
-    """run the methods on the first 1,000 test images and leave; without it they go on to all"""
+    whole: tuple[str, ...] | None = None
+    """runs that go on to all test images, such as "RNL + RIL"; the others stop behind the first 1,000. `none`: all stop
+    there (default: all go on)
+    """
     anew: bool = False
     """train every network here, also those that the zoo has"""
 
     def run(self) -> None:
         from ratenorm import report, zoo
         from ratenorm.experiments.scale import SHORT, Scale
-        from ratenorm.experiments.targets import Folders, listing, plan, run_plan
+        from ratenorm.experiments.targets import Folders, listing, plan, run_plan, runs_named
         from ratenorm.train.interrupt import Interrupted
 
         wanted = plan(self.names, self.network, self.seeds)
         root = None if self.root is None else str(self.root)
         known = None if self.anew else zoo.folder()
-        at = Folders(self.work, self.results, root, SHORT if self.short else Scale(), known, self.glance)
+        at = Folders(self.work, self.results, root, SHORT if self.short else Scale(), known, runs_named(self.whole))
         if self.list:
             print("\n".join(listing(self.names, wanted, at)))
             return

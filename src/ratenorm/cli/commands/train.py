@@ -65,6 +65,8 @@ class Train:
     weights_lambda: float | None = None
     """weight of the Rate Inference Loss in stage 1, on the weights; with --omega, or maxima that run undo most of it
     (None, as in the paper: accuracy alone)"""
+    energy: float | None = None
+    """weight of the mean firing rate in stage 1, on the weights: fewer spikes, less energy (None: spikes are free)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
     bfloat16: bool = False
@@ -96,6 +98,7 @@ class Train:
             augment=self._augment(),
             seed=self.seed,
             lam=self.weights_lambda,
+            energy=self.energy,
             bfloat16=self.bfloat16,
         )
         stage2 = Stage2(
