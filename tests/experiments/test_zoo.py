@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load as load_tensors
 
-from ratenorm import zoo
+from ratenorm import records, zoo
 from ratenorm.cli.main import main
 from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import ImageSet
@@ -218,3 +218,30 @@ def test_the_networks_of_the_repository_are_whole() -> None:
         assert entry.sha256 in (folder / f"{name}.md").read_text(encoding="utf-8")
         zoo.load(name)
     assert {f.name for f in folder.glob("*.safetensors")} == {entry.file for entry in known.values()}
+
+
+def test_what_the_record_has_measured_on_these_weights_is_not_simulated_again(
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated: list[str] = []
+
+    def forbidden(name: str, *args: object, **options: object) -> None:
+        simulated.append(name)
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("ratenorm.experiments.zoo_entries.watched_evaluation", forbidden)
+    place = Networks(PRESET, 0, tiny_results / "work", tiny)
+    add_to_zoo(place, tmp_path / "zoo", 4, lambda text: None, tiny_results / "results")
+    table = [line for line in (tmp_path / "zoo" / f"{NAME}.md").read_text().splitlines() if line.startswith("| v(0)")]
+    assert table == [line for line in (tiny_zoo / f"{NAME}.md").read_text().splitlines() if line.startswith("| v(0)")]
+    record = records.read(tiny_results / "results" / f"{NAME}.json")
+    for change in ({"images": 5, "source_accuracy": 0.5}, {"note": "of other weights"}):
+        runs = [{**run, **change} if run["v0"] == 0.5 else run for run in record["runs"]]
+        records.write(tmp_path / f"{NAME}.json", {**record, "runs": runs})
+        with pytest.raises(AssertionError, match="simulated again"):
+            add_to_zoo(place, tmp_path / "zoo", 4, lambda text: None, tmp_path)
+    record["config"]["weights"]["ril"] = "of another network"
+    records.write(tmp_path / f"{NAME}.json", record)
+    with pytest.raises(AssertionError, match="simulated again"):
+        add_to_zoo(place, tmp_path / "zoo", 4, lambda text: None, tmp_path)
+    assert simulated == ["v(0) = 0.5 θ", "v(0) = 0.5 θ", "v(0) = 0 θ"]

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from ratenorm import zoo
+from ratenorm import records, zoo
 from ratenorm.convert.convert import convert, with_start
 from ratenorm.convert.thresholds import Trained
 from ratenorm.core.rate_norm import set_p_
 from ratenorm.data import ImageSet
 from ratenorm.errors import FileFormatError, StorageError, UsageError
+from ratenorm.experiments import fingerprint
 from ratenorm.experiments.choosing import CHOICE_FILE
 from ratenorm.experiments.environment import versions
 from ratenorm.experiments.evaluation import watched_evaluation
@@ -31,11 +33,14 @@ from ratenorm.runs import CONFIG
 STARTS = (0.0, 0.5)  # v(0) in thresholds: the paper's, and the one that rounds
 
 
-def add_to_zoo(networks: Networks, folder: Path, steps: int, say: Callable[[str], None]) -> list[zoo.Entry]:
+def add_to_zoo(
+    networks: Networks, folder: Path, steps: int, say: Callable[[str], None], results: Path | None = None
+) -> list[zoo.Entry]:
     """Store the ReLU network and the one with Rate Norm layers of a reproduction, each with its card.
 
     The ReLU network is stored as soon as it is trained, the other one when it is. Nothing is written before a network
-    was measured on the very bytes that will be stored.
+    was measured on the very bytes that will be stored; what its record in `results` has measured on the same weights is
+    not simulated again.
     """
     preset, seed, scale = networks.preset, networks.seed, networks.scale
     train = f"`ratenorm reproduce {preset.name} --seeds {seed} --work {networks.work}`"
@@ -54,14 +59,15 @@ def add_to_zoo(networks: Networks, folder: Path, steps: int, say: Callable[[str]
     command = f"{preset.name} --seed{{}} {seed}{'' if scale.full else ' --short'}"
     commands = [f"ratenorm reproduce {command.format('s')}", f"ratenorm zoo add {command.format('')} --steps {steps}"]
     plain = Origin({"relu": configs["relu"]}, None, commands, versions(), preset.note)
-    relu = _store(f"{name}-relu", networks.relu, folder, test, plain, 0, say)
+    relu = _store(f"{name}-relu", networks.relu, folder, test, plain, 0, None, say)
     write_origin(relu.name, folder, configs["relu"], trained_seconds(networks.relu.parent))
     if missing is not None:
         say(f"{missing} is missing: only the ReLU network was added. Go on with {train}, then add again.")
         return [relu]
     notes = ". ".join(note for note in (preset.note, preset.rnl_note) if note)
     origin = Origin(configs, _read(chosen), commands, versions(), notes)
-    ours = _store(name, networks.ril, folder, test, origin, steps, say)
+    record = None if results is None else results / f"{networks.label}.json"
+    ours = _store(name, networks.ril, folder, test, origin, steps, record, say)
     write_origin(name, folder, configs["rnl"], trained_seconds(networks.rnl.parent), origin.choice)
     return [relu, ours]
 
@@ -74,7 +80,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _store(
-    name: str, source: Path, folder: Path, test: ImageSet, origin: Origin, steps: int, say: Callable[[str], None]
+    name: str,
+    source: Path,
+    folder: Path,
+    test: ImageSet,
+    origin: Origin,
+    steps: int,
+    record: Path | None,
+    say: Callable[[str], None],
 ) -> zoo.Entry:
     known = zoo.entries(folder) if (folder / zoo.INDEX).exists() else {}
     file = f"{name}.safetensors"
@@ -86,7 +99,7 @@ def _store(
                 f"Adding {name} to the zoo: it has {len(data):,} bytes as float16, a file of the zoo has at most "
                 f"{zoo.LARGEST:,}. Nothing was written. Make the network narrower, or keep it elsewhere."
             )
-        measured = _measure(stored, test, steps)
+        measured = _measure(stored, test, steps, record)
     entry = zoo.Entry(name, file, hashlib.sha256(data).hexdigest(), len(data), measured.accuracy, test.name)
     write_atomic(folder / file, data)
     write_atomic(folder / f"{name}.md", card(entry, *load_network(folder / file), measured, origin).encode())
@@ -95,17 +108,30 @@ def _store(
     return entry
 
 
-def _measure(file: Path, test: ImageSet, steps: int) -> Measured:
+def _measure(file: Path, test: ImageSet, steps: int, record: Path | None) -> Measured:
     model, spec = load_network(file)
     found = test_accuracy(model, spec, test)
     if spec.activation != "rate_norm":
         return Measured(len(test), found)
-    spiking = {}
-    if steps:
+    spiking = _recorded(record, model, len(test)) if steps else {}
+    if missing := [v0 for v0 in STARTS if steps and len(spiking.get(v0, ())) < steps]:
         net = convert(model, Trained(), example=torch.zeros(1, *spec.input_shape)).net
         options: dict[str, Any] = {"fit_images": 0, "batch_size": 100}
-        for v0 in STARTS:
+        for v0 in missing:
             result = watched_evaluation(f"v(0) = {v0:g} θ", with_start(net, v0), test, spec, steps, "auto", **options)
             spiking[v0] = result.accuracy
+    spiking = {v0: spiking[v0][:steps] for v0 in STARTS if v0 in spiking}
     set_p_(model, 1.0)
     return Measured(len(test), found, test_accuracy(model, spec, test), spiking)
+
+
+def _recorded(path: Path | None, model: nn.Module, images: int) -> dict[float, list[float]]:
+    """By v(0): accuracies that a record has of these very weights, on all images."""
+    if path is None or not path.exists():
+        return {}
+    record = records.read(path)
+    weights = record["config"].get("weights", {})
+    if weights.get("ril") != fingerprint.of_weights(model) or record["data"]["images"] != images:
+        return {}
+    exact = [run for run in record["runs"] if "images" not in run and "note" not in run]
+    return {run["v0"]: run["accuracy"] for run in exact if run["name"].partition(",")[0] == "RNL + RIL"}

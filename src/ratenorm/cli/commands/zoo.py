@@ -27,6 +27,8 @@ class Zoo:
     """add: where the data sets lie"""
     steps: int = 64
     """add: time-steps to measure the spiking network for; 0: only the network before conversion"""
+    results: Path = Path("results")
+    """add: where the records of `ratenorm reproduce` are; what they have measured is not simulated again"""
     short: bool = False
     """add: the networks of `ratenorm reproduce --short`"""
 
@@ -53,4 +55,5 @@ class Zoo:
                 )
             return
         root, scale = None if self.root is None else str(self.root), SHORT if self.short else Scale()
-        add_to_zoo(Networks(named(self.preset), self.seed, self.work, scale, root), folder, self.steps, print)
+        networks = Networks(named(self.preset), self.seed, self.work, scale, root)
+        add_to_zoo(networks, folder, self.steps, print, self.results)
