@@ -87,9 +87,11 @@ def _preset(
     small: int | None = None,
     bfloat16: bool = True,
     learn: int = 20_000,
+    energy: float | None = None,
     **more: Any,
 ) -> Preset:
-    """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`.
+    """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`, and
+    with an `energy` to fire seldom.
 
     Stage 2 learns p, a single number, from `learn` images: it stands still after some thirty batches.
     """
@@ -97,23 +99,36 @@ def _preset(
     both: dict[str, Any] = {"augment": AUGMENTS[data], "label_smoothing": smooth, "holdout": HELD_OUT}
     both["bfloat16"] = bfloat16
     part = 0.58 if small else 0.0
+    seldom = "" if energy is None else f"; the mean firing rate is in the loss of the weights as well, times {energy:g}"
     return Preset(
         name,
         model,
         data,
         Stage1(epochs=epochs, lr=lr, ema=0.998, small_size=small, small_part=part, **both),
-        Stage1(epochs=tune, lr=tune_lr, ema=0.995, peak=0.1, lam=lam, **both),
+        Stage1(epochs=tune, lr=tune_lr, ema=0.995, peak=0.1, lam=lam, energy=energy, **both),
         Stage2(lam=0.02, images=learn, holdout=HELD_OUT),
         omega=OMEGA,
         rnl_note=f"Stage 1 holds its maxima where the ReLU network's layers have Ω = {OMEGA} and learns the Rate "
-        f"Inference Loss by its weights too, with λ = {lam} (the paper: by p alone)",
+        f"Inference Loss by its weights too, with λ = {lam} (the paper: by p alone){seldom}",
         **more,
     )
 
 
 ALL: tuple[Preset, ...] = (
     _preset("cnn7-mnist", "cnn7", "mnist", 12, 0.1, 4, bfloat16=False, seeds=THREE, epoch_minutes=0.5),
-    _preset("alexnet-mnist", "alexnet", "mnist", 8, 0.05, 3, small=20, learn=8_000, seeds=THREE, epoch_minutes=3),
+    _preset(
+        "alexnet-mnist",
+        "alexnet",
+        "mnist",
+        8,
+        0.05,
+        3,
+        small=20,
+        learn=8_000,
+        energy=1.0,
+        seeds=THREE,
+        epoch_minutes=3,
+    ),
     _preset(
         "preact_resnet20-cifar10",
         "preact_resnet20",

@@ -171,7 +171,8 @@ def _stages(preset: Preset) -> Iterator[str]:
     yield f"ReLU: {relu.epochs} epochs, {relu.schedule} lr up to {relu.lr:g}{small if relu.small_size else ''}"
     held = "" if preset.omega is None else f", maxima held at Omega = {preset.omega:g}"
     learned = "" if rnl.lam is None else f", lambda = {rnl.lam:g} on the weights"
-    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{held}{learned}"
+    seldom = "" if rnl.energy is None else f", the mean rate times {rnl.energy:g} in the loss"
+    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{held}{learned}{seldom}"
     tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam, *preset.lams}))
     yield f"stage 2: lambda one of {tried}, or p = 1, chosen on held-out images"
 
