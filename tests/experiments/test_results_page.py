@@ -202,3 +202,16 @@ def test_what_a_reader_of_a_run_must_know_stands_on_the_page(record: dict[str, A
         run_of(record, name)["note"] = "measured on a Sunday"
     records.write(tmp_path / "record.json", record)
     assert "  - RNL, RMP: measured on a Sunday" in write_page(tmp_path).read_text()
+
+
+def test_a_short_run_has_its_row_in_table_1_and_no_more_beside_whole_ones(
+    record: dict[str, Any], tmp_path: Path
+) -> None:
+    records.write(tmp_path / "short.json", record)
+    assert "## Accuracy at T: cnn7 on mnist" in write_page(tmp_path).read_text()  # there is nothing else to show
+    records.write(tmp_path / "whole.json", {**as_vgg(record, 8), "scale": "full"} | {"seed": 1})
+    page = write_page(tmp_path).read_text()
+    assert "## Accuracy at T: cnn7 on mnist" not in page
+    assert "## Table 2: vgg16 on cifar10" in page
+    assert "a short run proves a preset and no more: cnn7 on mnist." in page
+    assert [line.partition("| mnist")[0] for line in page.splitlines() if "| mnist" in line] == ["| cnn7 "]

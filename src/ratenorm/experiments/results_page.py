@@ -53,8 +53,13 @@ def _about_parts(groups: Sequence[Group]) -> list[str]:
 
 
 def _tables(groups: Sequence[Group]) -> list[str]:
-    at_t = [line for group in groups if group.steps for line in accuracy_at_t(group)]
-    return [*table_1(groups), *other_methods(groups), *at_t, *headline(groups)]
+    """Of networks that were only proven by a short run, near chance, nothing but their row in Table 1; unless there are
+    no others."""
+    whole = [group for group in groups if not group.scale.startswith("reduced")] or groups
+    short = [f"{group.network} on {group.data}" for group in groups if group not in whole]
+    left_out = [f"Only in the table above, since a short run proves a preset and no more: {', '.join(short)}.", ""]
+    at_t = [line for group in whole if group.steps for line in accuracy_at_t(group)]
+    return [*table_1(groups), *(left_out if short else []), *other_methods(whole), *at_t, *headline(whole)]
 
 
 def _figures(folder: Path) -> list[str]:

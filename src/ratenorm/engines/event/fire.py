@@ -61,7 +61,7 @@ class Base(NamedTuple):
     pixel: int
 
 
-class Tables(NamedTuple):
+class LookupTables(NamedTuple):
     """Of a layer that looks up (see lookup.Lookup): rows, units, what a skip connection brings, how windows lie."""
 
     rows: Array
@@ -165,7 +165,14 @@ def fire_listed(
 
 @compiled
 def fire_looked_up(
-    sizes: Sizes, neurons: Neurons, base: Base, source: Array, plane: Array, tables: Tables, skip: Array, fresh: bool
+    sizes: Sizes,
+    neurons: Neurons,
+    base: Base,
+    source: Array,
+    plane: Array,
+    tables: LookupTables,
+    skip: Array,
+    fresh: bool,
 ) -> None:
     """A population whose currents are looked up from the spikes around each pixel (lookup.py): all steps at once."""
     size, pixels, steps = uintp(sizes.pixels) * LANES, uintp(sizes.pixels), uintp(sizes.steps)
@@ -192,7 +199,7 @@ def fire_looked_up(
 
 
 @compiled
-def _into_planes(source: Array, row: uintp, steps: uintp, plane: Array, tables: Tables) -> None:
+def _into_planes(source: Array, row: uintp, steps: uintp, plane: Array, tables: LookupTables) -> None:
     """The words of some rows, each picture with its padding, which is left zero."""
     height, width, line = uintp(tables.source_height), uintp(tables.source_width), uintp(tables.width) + uintp(2)
     for step in range(steps):

@@ -15,9 +15,9 @@ from ratenorm.engines.event.compiled import compiled
 from ratenorm.engines.event.fire import (
     Adder,
     Base,
+    LookupTables,
     Neurons,
     Sizes,
-    Tables,
     fire_listed,
     fire_looked_up,
     fire_still,
@@ -194,7 +194,7 @@ def looked_up(board: int, part: int) -> int:
     sizes, _, _ = _sizes(n, 0, 1)
     base = Base(array_of(a[BASE], float32), n[7], n[8], n[9])
     rows, units, brings = array_of(a[7], int16), array_of(a[8], float32), array_of(a[10], float32)
-    tables = Tables(rows, units, brings, n[10], n[11], n[12], n[13], n[14], n[15])
+    tables = LookupTables(rows, units, brings, n[10], n[11], n[12], n[13], n[14], n[15])
     source, plane = array_of(a[5], uint16), array_of(a[6], uint16)
     fire_looked_up(sizes, _neurons(n, a), base, source, plane, tables, array_of(a[9], uint16), n[FRESH] != 0)
     return DONE
