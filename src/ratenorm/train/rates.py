@@ -35,8 +35,8 @@ def omegas(sums: list[Tensor]) -> list[Tensor]:
 
 def mean_rate(sums: list[Tensor]) -> Tensor:
     """Spikes a neuron and step to come, over all layers and the batch of all processes: what energy is made of."""
-    total, _, count = total_with_gradient(torch.stack(sums)).sum(0)
-    return total / count
+    summed: Tensor = total_with_gradient(torch.stack(sums)).sum(0)
+    return summed[0] / summed[2]
 
 
 def _keep_sums(found: list[Tensor]) -> Any:

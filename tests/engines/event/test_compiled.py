@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba")
+
+import numba
 
 from ratenorm.engines.event import compiled
 
@@ -36,3 +40,24 @@ def test_every_compiled_function_carries_the_stamp() -> None:
 
     for function in (follow, scatter):
         assert function._cache._cache_file._source_stamp == compiled._stamp()
+
+
+def test_code_kept_by_another_version_is_replaced_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index names a class that is gone; that must neither be said nor stay so."""
+
+    @compiled.compiled
+    def doubled(x: int) -> int:
+        return 2 * x
+
+    index = Path(doubled._cache._cache_file._index_path)
+    index.parent.mkdir(exist_ok=True)
+    gone = b"cratenorm.engines.event.fire\nNoLongerThere\n."
+    index.write_bytes(pickle.dumps(numba.__version__, protocol=-1) + gone)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert doubled(21) == 42
+        assert gone not in index.read_bytes()
+    finally:
+        for file in index.parent.glob(f"{index.stem}*"):
+            file.unlink()

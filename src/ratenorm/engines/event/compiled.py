@@ -27,7 +27,8 @@ def compiled(function: F) -> F:
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
     cache = made._cache  # type: ignore[attr-defined]
     cache._cache_file._source_stamp = _stamp()
-    cache.load_overload = _forgiving(cache.load_overload, f"reading from {cache.cache_path}")
+    load = _outliving(cache.load_overload, Path(cache._cache_file._index_path))
+    cache.load_overload = _forgiving(load, f"reading from {cache.cache_path}")
     cache.save_overload = _forgiving(cache.save_overload, f"writing to {cache.cache_path}")
     return made
 
@@ -55,6 +56,20 @@ def _stamp() -> tuple[tuple[str, float, int], ...]:
     """Of all files of the engine: kept code has grown together from several, and numba looks at one."""
     found = ((path.name, path.stat()) for path in sorted(Path(__file__).parent.glob("*.py")))
     return tuple((name, status.st_mtime, status.st_size) for name, status in found)
+
+
+def _outliving(load: Callable[..., Any], index: Path) -> Callable[..., Any]:
+    """Code kept by another version can name what this one no longer has; numba would stumble over it before it looked
+    at the stamp, and could not replace it either."""
+
+    def attempt(*args: Any) -> Any:
+        try:
+            return load(*args)
+        except (AttributeError, ImportError):
+            index.unlink(missing_ok=True)
+            return None
+
+    return attempt
 
 
 def _forgiving(method: Callable[..., Any], doing: str) -> Callable[..., Any]:
