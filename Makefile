@@ -33,6 +33,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	$(BIN)/python benchmarks/rate_norm_step.py
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/first_use.py
+	$(BIN)/python benchmarks/narrow.py --networks zoo/preact_resnet20-cifar10.safetensors
 	$(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
 
 .venv-peers/installed: pyproject.toml constraints.txt
