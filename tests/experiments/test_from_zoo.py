@@ -15,7 +15,7 @@ from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
 from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.scale import Scale
-from ratenorm.experiments.spiking_runs import jobs
+from ratenorm.experiments.spiking_runs import Job, jobs
 from ratenorm.experiments.targets import IN_ZOO, Folders, announcement, plan, run_plan, state
 from ratenorm.export.network import load_network, save_network
 
@@ -145,3 +145,22 @@ def test_where_stage_2_changed_nothing_the_run_before_it_serves(
     ours, before = reproduce(networks, tmp_path, print)["runs"]
     assert (ours["name"], before["name"]) == ("RNL + RIL", "RNL")
     assert ours["accuracy"] == before["accuracy"] == record["runs"][0]["accuracy"]
+
+
+def test_a_run_of_a_record_serves_every_method_that_ends_in_the_same_network(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that has RNL has Max Norm from our weights where the thresholds are the same, on all images at once."""
+    shutil.copytree(tiny_results / "work", tmp_path / "work", ignore=shutil.ignore_patterns("spiking"))
+    record = records.read(tiny_results / "results" / f"{NAME}.json")
+    record["runs"] = [run for run in record["runs"] if run["name"] == "RNL"]
+    records.write(tmp_path / f"{NAME}.json", record)
+    before, twin = jobs(8)[2], Job("twin", "rnl", "scaled:1:trained", 0.0, 8)
+    assert before.name == "RNL"
+    forbid(monkeypatch, *TRAINING, "spiking_runs.watched_evaluation")
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.jobs", lambda steps: [before, twin])
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.FIRST_IMAGES", 10)
+    _, same = reproduce(Networks(PRESET, 0, tmp_path / "work", tiny), tmp_path, print, whole=())["runs"]
+    assert same["name"] == "twin"
+    assert "images" not in same
+    assert same["accuracy"] == record["runs"][0]["accuracy"]

@@ -30,6 +30,7 @@ from ratenorm.experiments.remember import recalled, remembered
 from ratenorm.experiments.training import test_accuracy
 from ratenorm.export.network import NetworkSpec
 from ratenorm.files import to_json
+from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
 
 SIDE_STEPS = 256  # of the runs that are in neither Table 2
@@ -90,6 +91,14 @@ class Bench:
         """By the weights as well, so that another choice of lambda is never answered with old figures."""
         return to_json({"job": vars(job), "weights": self.weights[job.network], **self.seen(job, images)})
 
+    def name_of_net(self, net: SpikingNet, job: Job, images: int) -> str:
+        """By the spiking network itself: other jobs may end in the same one."""
+        return to_json({"net": fingerprint.of_graph(net), **self.seen(job, images)})
+
+    def convert(self, job: Job) -> SpikingNet:
+        graph, report = lower(self.networks[job.network], torch.zeros(1, *self.spec.input_shape))
+        return convert_graph(fold(graph), _method(job), self.calibration, job.v0, report).net
+
 
 def simulate_all(
     bench: Bench,
@@ -105,6 +114,9 @@ def simulate_all(
     todo, everything = jobs(steps), len(bench.test)
     few = min(FIRST_IMAGES, everything)
     runs = {job.name: run for job in todo if (run := _finished(bench, job, everything) or _finished(bench, job, few))}
+    for job in todo:
+        if job.name in runs and job.method == "trained":  # whose conversion takes no time
+            _note_net(bench, job, runs[job.name])
 
     def keep_up() -> None:
         keep([runs[job.name] for job in todo if job.name in runs], len(todo))
@@ -136,22 +148,31 @@ def _method(job: Job) -> Method:
     return Trained() if job.method == "trained" else parse(job.method)
 
 
+def _note_net(bench: Bench, job: Job, run: dict[str, Any]) -> None:
+    """A run that is known, from a record perhaps, is known of every job that ends in the same spiking network."""
+    own = {key: value for key, value in run.items() if key not in ("images", "source_accuracy")}
+    images = run.get("images", len(bench.test))
+    remembered(bench.folder, bench.name_of_net(bench.convert(job), job, images), lambda: own)
+
+
 def _run(bench: Bench, job: Job, images: int) -> dict[str, Any]:
-    model, spec, folder, test = bench.networks[job.network], bench.spec, bench.folder, bench.test
-    method, part = _method(job), images < len(test)
+    """A job on so many images, or on all where that is known of the same spiking network."""
+    spec, folder, test = bench.spec, bench.folder, bench.test
+    part = images < len(test)
 
     def converted() -> dict[str, Any]:
-        graph, report = lower(model, torch.zeros(1, *spec.input_shape))
-        net = convert_graph(fold(graph), method, bench.calibration, job.v0, report).net
+        net = bench.convert(job)
+        if (twin := recalled(folder, bench.name_of_net(net, job, len(test)))) is not None:
+            return twin
 
         def simulated() -> dict[str, Any]:
             options: dict[str, Any] = {"fit_images": K_IMAGES, "batch_size": BATCH, "folder": folder}
             options["first"] = images if part else None
             result = watched_evaluation(job.name, net, test, spec, job.steps, "auto", **options)
-            return run_entry(job.name, spec.model, net, method, job.v0, result)
+            return run_entry(job.name, spec.model, net, _method(job), job.v0, result)
 
-        name = to_json({"net": fingerprint.of_graph(net), **bench.seen(job, images)})
-        return {**remembered(folder, name, simulated), **(compared_with() if part else {})}
+        found = remembered(folder, bench.name_of_net(net, job, images), simulated)
+        return {**found, **(compared_with() if part else {})}
 
     def compared_with() -> dict[str, Any]:
         """Of a part of the images: how many, and how the network did on them that the losses are taken against."""
