@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ratenorm import records
+from ratenorm import records, zoo
 from ratenorm.experiments.networks import Networks
-from ratenorm.experiments.presets import BY_NAME
+from ratenorm.experiments.presets import ALL, BY_NAME
 from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.spiking_runs import Job, jobs
@@ -164,3 +164,11 @@ def test_a_run_of_a_record_serves_every_method_that_ends_in_the_same_network(
     assert same["name"] == "twin"
     assert "images" not in same
     assert same["accuracy"] == record["runs"][0]["accuracy"]
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.names(zoo.folder()) if name.endswith("-relu")])
+def test_no_long_training_of_the_zoo_would_be_done_again(name: str) -> None:
+    """A new option of a training must not make strangers of the networks that were trained before there was one."""
+    [preset] = [p for p in ALL if name.startswith(p.name)]
+    seed = int(name.removesuffix("-relu").partition("-s")[2] or 0)
+    assert Networks(preset, seed, Path("nowhere"), Scale(), None, zoo.folder()).relu_in_zoo

@@ -258,18 +258,24 @@ def test_a_glance_compares_all_methods_on_the_first_images_and_the_rest_goes_on_
     figures = ("accuracy", "spikes", "ann_accuracy")
     before = {run["name"]: [run[key] for key in figures] for run in whole["runs"] if run["name"] in chosen}
     assert {run["name"]: [run[key] for key in figures] for run in again["runs"]} == before
-    assert all("images" not in run and "source_accuracy" not in run for run in again["runs"])
+    assert all("images" not in run for run in again["runs"])
+    sources = {run["name"]: (run["source"], run["source_accuracy"]) for run in again["runs"]}
+    config = again["config"]
+    assert sources == {"RNL": ("with Rate Norm", config["rnl_ann"]), "Max Norm": ("with ReLU", config["relu_ann"])}
     assert "†" not in write_page(tmp_path).read_text()
 
 
 def test_runs_that_go_on_to_all_images_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert runs_named(None) is None
-    assert runs_named(["none"]) == ()
+    assert runs_named(["nothing"]) == ()
     assert runs_named(["RNL + RIL", "Max Norm"]) == ("RNL + RIL", "Max Norm")
     assert main(["reproduce", "--list", "--whole", "RNL+RIL"]) == 2
     said = capsys.readouterr().err
     assert "no run is called 'RNL+RIL'" in said
     assert "RNL + RIL, v(0) = θ/2" in said
+    assert main(["reproduce", "--list", "--whole", "nothing", "Max Norm"]) == 2
+    assert "no run is called 'nothing'" in capsys.readouterr().err
+    assert main(["reproduce", "--list", "--whole", "nothing"]) == 0
 
 
 def test_a_record_with_first_images_only_is_known_in_an_empty_folder(

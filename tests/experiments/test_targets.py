@@ -16,7 +16,7 @@ from ratenorm.experiments.paper import TABLE_1
 from ratenorm.experiments.presets import ALL, BY_NAME
 from ratenorm.experiments.record import scale_of_runs
 from ratenorm.experiments.scale import Scale
-from ratenorm.experiments.targets import BY_TARGET, TARGETS, Folders, announcement, plan, state, stem
+from ratenorm.experiments.targets import BY_TARGET, TARGETS, Folders, announcement, plan, run_plan, state, stem
 
 CNN7 = BY_NAME["cnn7-mnist"]
 
@@ -173,3 +173,20 @@ def test_the_list_shows_networks_tables_and_figures(tmp_path: Path, capsys: pyte
     assert "cnn7" not in text
     assert "fig4" not in text
     assert "table2" in text
+
+
+def test_a_figure_takes_its_own_runs_to_all_images_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def stopped(networks: object, results: object, say: object, whole: object = None) -> None:
+        asked.append(whole)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ratenorm.experiments.targets.reproduce", stopped)
+    for whole in (None, (), ("RNL",)):
+        at = Folders(tmp_path / "work", tmp_path, None, Scale(), whole=whole)
+        with pytest.raises(KeyboardInterrupt):
+            run_plan(plan(["fig7"]), at, lambda path: [], lambda text: None)
+    assert asked == [{"RNL + RIL", "Max Norm"}, {"RNL + RIL", "Max Norm"}, {"RNL + RIL", "Max Norm", "RNL"}]

@@ -198,6 +198,14 @@ def test_a_lambda_in_stage_1_needs_a_rate_norm_layer_and_layers_that_fire() -> N
         train_accuracy(model, image_set(), config, show=False)
 
 
+def test_an_energy_needs_a_rate_norm_layer_and_a_positive_number() -> None:
+    with pytest.raises(TrainingError, match="no Rate Norm layer"):
+        train_accuracy(tiny_cnn(), image_set(), Stage1(epochs=1, batch_size=10, holdout=0, energy=1.0), show=False)
+    for wrong in (0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match=r"energy is .*must be positive"):
+            Stage1(energy=wrong)
+
+
 def test_stage_2_needs_a_rate_norm_layer() -> None:
     with pytest.raises(TrainingError, match="no Rate Norm layer"):
         train_latency(tiny_cnn(), image_set(), Stage2(holdout=0), show=False)

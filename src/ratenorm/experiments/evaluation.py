@@ -168,7 +168,7 @@ def watched_evaluation(
             if interrupts.received is not None:
                 if kept is not None:
                     kept.save(so_far, done)
-                raise Interrupted(interrupts.received, _stopped(name, so_far.images, folder))
+                raise Interrupted(interrupts.received, _stopped(name, so_far.images, folder, kept is not None))
             if kept is not None and done == wanted and first is not None:
                 kept.save(so_far, done)
             elif kept is not None:
@@ -181,6 +181,8 @@ def watched_evaluation(
     return result
 
 
-def _stopped(name: str, images: int, folder: RunFolder | None) -> str:
-    where = "nothing was saved, since no run folder was given" if folder is None else f"the sums are in {folder.path}"
+def _stopped(name: str, images: int, folder: RunFolder | None, kept: bool) -> str:
+    where = "nothing was saved, since no run folder was given"
+    if folder is not None:
+        where = f"the sums {'are' if kept else 'of all images, which are further, stay'} in {folder.path}"
     return f"Evaluating {name} was stopped after {images} images; {where}. Continue with --resume."

@@ -74,18 +74,18 @@ def _simulate(
     test = available if scale.test_images is None else available.subset(range(scale.test_images))
     images = Calibration(calibration_images(networks.data, spec, scale.calibration, seed))
     graph, _ = lower(stage1, torch.zeros(1, *spec.input_shape))
-    accuracies = {"relu_ann": test_accuracy(relu, spec, test), "rnl_ann": test_accuracy(stage1, spec, test)}
+    right = {"relu": test_accuracy(relu, spec, test), "rnl": test_accuracy(stage1, spec, test)}
     weights = {which: fingerprint.of_weights(model) for which, model in models.items()}
     head = {
         "kind": "reproduce",
         "title": f"{preset.model} on {preset.data}, seed {seed} ({preset.where})",
-        "config": {"preset": preset.to_json(), "weights": weights, **accuracies},
+        "config": {"preset": preset.to_json(), "weights": weights, "relu_ann": right["relu"], "rnl_ann": right["rnl"]},
         "seed": seed,
         "data": {"name": test.name, "split": "test", "images": len(test), "classes": list(test.classes)},
-        "ann": ann_entry(preset.model, fold(graph), accuracies["rnl_ann"], None),
+        "ann": ann_entry(preset.model, fold(graph), right["rnl"], None),
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
-    bench = Bench(models, spec, test, images, folder, _known(path, len(test), preset.steps))
+    bench = Bench(models, spec, test, images, folder, _known(path, len(test), preset.steps), right)
     simulate_all(bench, preset.steps, partial(keep, head), whole)
 
 

@@ -56,7 +56,8 @@ def _tables(groups: Sequence[Group]) -> list[str]:
     """Of networks that were only proven by a short run, near chance, nothing but their row in Table 1; unless there are
     no others."""
     whole = [group for group in groups if not group.scale.startswith("reduced")] or groups
-    short = [f"{group.network} on {group.data}" for group in groups if group not in whole]
+    shown = {(group.network, group.data) for group in whole}
+    short = [f"{g.network} on {g.data}" for g in groups if (g.network, g.data) not in shown]
     left_out = [f"Only in the table above, since a short run proves a preset and no more: {', '.join(short)}.", ""]
     at_t = [line for group in whole if group.steps for line in accuracy_at_t(group)]
     return [*table_1(groups), *(left_out if short else []), *other_methods(whole), *at_t, *headline(whole)]

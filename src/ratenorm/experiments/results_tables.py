@@ -100,7 +100,7 @@ def _scale(scale: str, members: Sequence[Record]) -> str:
 def ann_of(record: Record, name: str) -> float:
     """The accuracy that a run's losses are taken against, on the images of the run."""
     run: Run = next((run for run in record["runs"] if run["name"] == name), {})
-    if "source_accuracy" in run:
+    if "images" in run:
         return float(run["source_accuracy"])
     from_relu = name in BASELINES.values()
     return float(record["config"]["relu_ann"] if from_relu else record["ann"]["accuracy"])

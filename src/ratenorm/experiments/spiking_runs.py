@@ -36,9 +36,11 @@ from ratenorm.runs import RunFolder
 
 SIDE_STEPS = 256  # of the runs that are in neither Table 2
 FIRST_IMAGES = 1000  # of the test set: all methods run on these before any goes on to the rest
-AS_MAX = ("max", "data")  # Diehl's data-based norm ends in the network of Max Norm: one run serves both
+AS_MAX = ("max", "data")  # Diehl's data-based norm mostly ends in the network of Max Norm: then one run serves both
+QUICK = ("trained", *AS_MAX)  # whose conversion takes seconds
 K_IMAGES = 200  # test images on which K and Omega are measured: every neuron at every step
 BATCH = 100
+SOURCES: dict[str, str] = {"relu": "with ReLU", "rnl": "with Rate Norm"}  # in words
 
 Which = Literal["relu", "rnl", "ril"]
 # Finished runs, by method, v(0), steps, weights and number of images.
@@ -82,6 +84,7 @@ class Bench:
     calibration: Calibration
     folder: RunFolder
     known: Known = field(default_factory=dict)
+    accuracies: Mapping[str, float] = field(default_factory=dict)  # of the networks before conversion, on all images
 
     @cached_property
     def weights(self) -> dict[Which, str]:
@@ -118,7 +121,7 @@ def simulate_all(
     few = min(FIRST_IMAGES, everything)
     runs = {job.name: run for job in todo if (run := _finished(bench, job, everything) or _finished(bench, job, few))}
     for job in todo:
-        if job.name in runs and job.method in ("trained", *AS_MAX):  # whose conversion takes seconds
+        if len(runs) < len(todo) and job.name in runs and job.method in QUICK:
             _note_net(bench, job, runs[job.name])
 
     def keep_up() -> None:
@@ -137,14 +140,24 @@ def _finished(bench: Bench, job: Job, images: int) -> dict[str, Any] | None:
     found = recalled(bench.folder, bench.name(job, images))
     if found is None:
         found = bench.known.get((job.method, job.v0, job.steps, bench.weights[job.network], images))
-    return None if found is None else _as(job, found)
+    return None if found is None else _as(bench, job, found)
 
 
-def _as(job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
-    """A run under the name of a job: that of another may be the same."""
+def _as(bench: Bench, job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A run under the name of a job (that of another may be the same), and the network that its losses are against."""
     method = _method(job)
     papers = [*method.papers, *(["bu2022"] if job.v0 == 0.5 else [])]
-    return {**found, "name": job.name, "method": method.to_json(), "papers": papers}
+    run = {**found, "name": job.name, "method": method.to_json(), "papers": papers}
+    if "images" not in run and _source(job) in bench.accuracies:
+        run["source_accuracy"] = bench.accuracies[_source(job)]
+    if "source_accuracy" in run:
+        run["source"] = SOURCES[_source(job)]
+    return run
+
+
+def _source(job: Job) -> Which:
+    """The network that a job's losses are taken against: ours at p = 1, whatever p it runs at."""
+    return "relu" if job.network == "relu" else "rnl"
 
 
 def _method(job: Job) -> Method:
@@ -153,7 +166,7 @@ def _method(job: Job) -> Method:
 
 def _note_net(bench: Bench, job: Job, run: dict[str, Any]) -> None:
     """A run that is known, from a record perhaps, is known of every job that ends in the same spiking network."""
-    own = {key: value for key, value in run.items() if key not in ("images", "source_accuracy")}
+    own = {key: value for key, value in run.items() if key not in ("images", "source", "source_accuracy")}
     images = run.get("images", len(bench.test))
     remembered(bench.folder, bench.name_of_net(bench.convert(job), job, images), lambda: own)
 
@@ -179,7 +192,7 @@ def _run(bench: Bench, job: Job, images: int) -> dict[str, Any]:
 
     def compared_with() -> dict[str, Any]:
         """Of a part of the images: how many, and how the network did on them that the losses are taken against."""
-        source = bench.networks["relu" if job.network == "relu" else "rnl"]
+        source = bench.networks[_source(job)]
         return {"images": images, "source_accuracy": test_accuracy(source, spec, test.subset(range(images)))}
 
-    return _as(job, remembered(folder, bench.name(job, images), converted))
+    return _as(bench, job, remembered(folder, bench.name(job, images), converted))

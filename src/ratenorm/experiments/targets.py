@@ -25,6 +25,7 @@ from ratenorm.runs import METRICS
 
 FIGURES = "figures"  # the folder of the figures under results/
 TRAINED, IN_ZOO = "trained", "in the zoo"
+NOTHING = "nothing"  # no run goes on to all images
 VGG = "vgg16-cifar10"  # the network of the paper's figures
 
 
@@ -101,15 +102,16 @@ def _presets_like(word: str) -> set[str]:
 
 
 def runs_named(words: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The runs of those names, which are checked; None: all. The word `none` stands for no run."""
-    if words is None:
-        return None
+    """The runs of those names, which are checked; None: all. The word `nothing` by itself stands for no run."""
+    if words is None or list(words) == [NOTHING]:
+        return None if words is None else ()
     known = {job.name for job in jobs(1)}
-    if unknown := [word for word in words if word not in known and word != "none"]:
+    if unknown := [word for word in words if word not in known]:
         raise UsageError(
-            f"Reproducing: no run is called {unknown[0]!r}. There are: {', '.join(sorted(known))}; or none."
+            f"Reproducing with --whole: no run is called {unknown[0]!r}. There are: {', '.join(sorted(known))}; or "
+            f"{NOTHING} by itself."
         )
-    return tuple(word for word in words if word != "none")
+    return tuple(words)
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,8 @@ def _source(name: str, preset: Preset, seed: int, at: Folders, say: Callable[[st
         if name == "fig4":  # the only one that runs a network
             networks.train_relu(say)
     else:
-        record = reproduce(networks, at.results, say)
+        shown = RUNS_SHOWN.get(name)  # a figure needs its runs on all images, and no others
+        record = reproduce(networks, at.results, say, at.whole if shown is None else {*shown, *(at.whole or ())})
     return Source(networks, record)
 
 

@@ -129,9 +129,13 @@ def _recorded(path: Path | None, model: nn.Module, images: int) -> dict[float, l
     """By v(0): accuracies that a record has of these very weights, on all images."""
     if path is None or not path.exists():
         return {}
-    record = records.read(path)
-    weights = record["config"].get("weights", {})
-    if weights.get("ril") != fingerprint.of_weights(model) or record["data"]["images"] != images:
+    try:
+        record = records.read(path)
+    except FileFormatError:
+        return {}  # damaged: measured anew
+    weights = record["config"].get("weights")
+    known = isinstance(weights, dict) and weights.get("ril") == fingerprint.of_weights(model)
+    if not known or record["data"]["images"] != images:
         return {}
     exact = [run for run in record["runs"] if "images" not in run and "note" not in run]
     return {run["v0"]: run["accuracy"] for run in exact if run["name"].partition(",")[0] == "RNL + RIL"}

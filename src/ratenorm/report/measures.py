@@ -94,8 +94,12 @@ def runs_of(records: Sequence[Record]) -> list[Run]:
 
 
 def _run(label: str, record: Record, run: Mapping[str, Any]) -> Run:
-    """A run may be of a part of the images: then it is compared with the ANN on these."""
-    ann = {**record["ann"], "accuracy": run.get("source_accuracy", record["ann"]["accuracy"])}
+    """A run may be of a part of the images, and have an ANN of its own to be compared with, on just these."""
+    ann = dict(record["ann"])
+    if "source_accuracy" in run:
+        ann |= {"name": f"{ann['name']} {run.get('source', '')}".rstrip(), "accuracy": run["source_accuracy"]}
+    if "images" in run:
+        label = f"{label}, first {run['images']:,} images"
     return Run(label, run, ann, run.get("images", record["data"]["images"]))
 
 

@@ -36,8 +36,8 @@ class Reproduce:
     short: bool = False
     """prove the presets by a short run on a subset"""
     whole: tuple[str, ...] | None = None
-    """runs that go on to all test images, such as "RNL + RIL"; the others stop behind the first 1,000. `none`: all stop
-    there (default: all go on)
+    """runs that go on to all test images, such as "RNL + RIL"; the others stop behind the first 1,000. nothing: all
+    stop there (default: all go on)
     """
     anew: bool = False
     """train every network here, also those that the zoo has"""

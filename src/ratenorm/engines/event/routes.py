@@ -175,7 +175,7 @@ def _conv_route(net: SpikingNet, conv: Conv, read: str, way: _Way) -> Route | No
 
 def _window(conv: Conv, space: tuple[int, ...]) -> Window | None:
     plain = conv.padding_mode == "constant" and conv.stride == (1, 1) and conv.dilation == (1, 1)
-    if not plain or tuple(conv.weight.shape[2:]) != (3, 3) or max(conv.padding) > 2:
+    if not plain or tuple(conv.weight.shape[2:]) != (3, 3) or not all(0 <= side <= 2 for side in conv.padding):
         return None
     return Window(space[0], space[1], conv.padding[2], conv.padding[0])
 
