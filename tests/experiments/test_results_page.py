@@ -71,6 +71,8 @@ def test_seeds_at_different_points_are_one_row_that_says_which_is_missing_what(r
     (group,) = grouped(parts)
     assert group.seeds == "0, 1, 2"
     assert group.scale == f"{scale}; unfinished: seed 1 6 of 14 runs, seed 2 4 of 14 runs"
+    alike = [{**part, "scale": parts[1]["scale"]} for part in parts]
+    assert grouped(alike)[0].scale == f"{scale}; unfinished: seeds 0, 1, 2 6 of 14 runs"
     assert len(group.runs("RNL")) == 3
     assert group.having("SpikeNorm").numbers == [0, 1]
     assert cells(accuracy_at_t(group), "| SpikeNorm (seed 0, 1) |")

@@ -93,7 +93,11 @@ def grouped(found: Sequence[Record]) -> list[Group]:
 
 def _scale(scale: str, members: Sequence[Record]) -> str:
     """The scale of the runs that are shown, and of which seeds some are still missing."""
-    missing = [f"seed {r['seed']} {part}" for r in members if (part := unfinished(r))]
+    alike: dict[str, list[str]] = {}
+    for record in members:
+        if part := unfinished(record):
+            alike.setdefault(part, []).append(str(record["seed"]))
+    missing = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {part}" for part, seeds in alike.items()]
     return f"{scale}; {UNFINISHED}: {', '.join(missing)}" if missing else scale
 
 
