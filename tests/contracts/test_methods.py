@@ -35,6 +35,7 @@ from ratenorm.convert.thresholds import (
 from ratenorm.convert.thresholds.base import registry
 from ratenorm.core.losses import omega
 from ratenorm.core.rate_norm import RateNorm
+from ratenorm.engines.simulate import simulate
 from ratenorm.errors import CalibrationError, ConversionError, UsageError
 from ratenorm.graph.net import run
 from ratenorm.graph.ops import Activation, Fire
@@ -352,6 +353,21 @@ def test_model_norm_bounds_every_activation() -> None:
     first = network()[0]
     largest = nn.functional.conv2d(torch.ones(1, 1, 8, 8), first.weight.clamp(min=0), first.bias, padding=1).amax()
     torch.testing.assert_close(bound["1"].threshold.squeeze(), largest)
+
+
+@pytest.mark.parametrize("engine", ["dense", "event"])
+def test_model_norm_of_a_very_deep_network_is_silent_and_not_infinite(engine: str) -> None:
+    """The bound grows a hundredfold a layer: behind thirty it would leave float32."""
+    torch.manual_seed(0)
+    deep = nn.Sequential(*(module for _ in range(30) for module in (nn.Linear(64, 64), nn.ReLU())), nn.Linear(64, 3))
+    with torch.no_grad():
+        for layer in deep[::2]:
+            layer.weight.mul_(12.0)
+    x = torch.rand(4, 64)
+    net = convert(deep, ModelNorm(0.0, 1.0), example=x[:1]).net
+    result = simulate(net, x, 5, engine=engine)
+    assert torch.isfinite(result.logits).all()
+    assert result.layers[-1].spikes.sum() == 0
 
 
 def test_data_norm_is_the_larger_of_activation_and_weight() -> None:

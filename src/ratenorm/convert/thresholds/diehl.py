@@ -14,6 +14,10 @@ from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds,
 from ratenorm.graph.net import Graph, Node
 from ratenorm.graph.ops import Activation, Affine, Conv, Input, Linear
 
+# The bound grows from layer to layer, and in a network of thirty beyond what a float32 holds. A neuron with this
+# threshold never fires either.
+LARGEST = 2.0**96
+
 
 @dataclass(frozen=True)
 class ModelNorm(Method):
@@ -57,7 +61,7 @@ class ModelNorm(Method):
                 continue
             lows, highs = zip(*(bounds[i] for i in node.inputs), strict=True)
             if isinstance(node.op, Activation):
-                top = highs[0].amax().reshape(1)
+                top = highs[0].amax().clamp_max(LARGEST).reshape(1)
                 thresholds[node.name] = top if node.op.ceiling is None else torch.minimum(top, node.op.ceiling)
                 # One number a layer, as in the paper: every neuron of it might reach the layer's largest value.
                 full = (thresholds[node.name] * gain(node)).expand_as(highs[0]).clone()
