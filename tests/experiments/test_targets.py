@@ -160,6 +160,8 @@ def test_a_figure_asks_for_the_runs_it_shows_and_for_no_other(
 
 def test_the_list_shows_networks_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list", "--work", str(tmp_path)]) == 0
+    assert "seed 2: in the zoo" in capsys.readouterr().out
+    assert main(["reproduce", "--list", "--anew", "--work", str(tmp_path)]) == 0  # whatever the zoo has
     text = capsys.readouterr().out
     assert all(name in text for name in [*BY_NAME, *BY_TARGET])
     assert "seed 2: not begun" in text
