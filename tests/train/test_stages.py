@@ -62,13 +62,19 @@ def test_stage_1_starts_at_p_one_whatever_was_before() -> None:
     assert all(float(layer.p) == 1.0 for _, layer in rate_norm_layers(model))
 
 
+def held_maxima() -> nn.Module:
+    """Thresholds that stay: what changes then, the weights have done."""
+    model = trained_maxima()
+    for _, layer in rate_norm_layers(model):
+        layer.freeze_()
+    return model
+
+
 def test_a_lambda_in_stage_1_lowers_omega_by_the_weights() -> None:
     """Eq. 9 with the thresholds held still: only the weights can do it."""
     found = []
     for lam in (None, 0.5):
-        model = trained_maxima()
-        for _, layer in rate_norm_layers(model):
-            layer.freeze_()
+        model = held_maxima()
         config = Stage1(epochs=3, batch_size=10, lr=0.01, holdout=0, lam=lam)
         outcome = train_accuracy(model, image_set(), config, show=False)
         assert ("omega" in outcome.history[-1]) is (lam is not None)
@@ -81,9 +87,7 @@ def test_a_lambda_in_stage_1_lowers_omega_by_the_weights() -> None:
 def test_an_energy_in_stage_1_lowers_the_rates_by_the_weights() -> None:
     found = []
     for energy in (None, 2.0):
-        model = trained_maxima()
-        for _, layer in rate_norm_layers(model):
-            layer.freeze_()
+        model = held_maxima()
         config = Stage1(epochs=3, batch_size=10, lr=0.01, holdout=0, energy=energy)
         outcome = train_accuracy(model, image_set(), config, show=False)
         assert ("rate" in outcome.history[-1]) is (energy is not None)
