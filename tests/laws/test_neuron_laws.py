@@ -98,3 +98,18 @@ def test_theorem_2_is_not_vacuous() -> None:
     values = torch.full((100,), 0.124, dtype=torch.float64)
     spikes, _ = spike_train(constant_current(values, 8), 1.0)
     assert k_curve(values, spikes)[-1] > k_bound(values, 8)[-1] / 3
+
+
+@given(seeds, st.integers(1, 9))
+def test_without_a_current_at_rest_late_input_means_a_late_answer_that_is_otherwise_right(seed: int, lag: int) -> None:
+    """What train/rest.py rests on; and with a bias b the charge that came in is wrong by lag times b, for good."""
+    inputs, weights = (dyadic(seed, 30, 6, low=0, high=1, unit=1.0), dyadic(seed + 1, 6, 5))
+    late = torch.cat([torch.zeros(lag, 6), inputs])
+    spikes, potential = spike_train(inputs @ weights, 1.0)
+    later, left = spike_train(late @ weights, 1.0)
+    assert torch.equal(later, torch.cat([torch.zeros(lag, 5), spikes]))
+    assert torch.equal(left, potential)
+    bias = dyadic(seed + 2, 5)
+    spikes, potential = spike_train(inputs @ weights + bias, 1.0)
+    later, left = spike_train(late @ weights + bias, 1.0)
+    assert torch.equal((left + later.sum(0)) - (potential + spikes.sum(0)), lag * bias)

@@ -6,7 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import dyadic
 from ratenorm.core.losses import latency_loss, omega, rate_inference_loss
+from ratenorm.core.neuron import integrate_and_fire
 from ratenorm.core.rate_norm import ClipActivation, ClipRate, RateNorm, clip_rate
 from ratenorm.train.rates import RateSums, omegas, watched
 
@@ -135,3 +137,40 @@ def test_the_running_maximum_follows_its_recurrence(seed: int, momentum: float) 
         expected = (1 - momentum) * expected + momentum * float(x.max())
         layer(x)
     torch.testing.assert_close(layer.running_max, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+@given(seeds, st.sampled_from([4, 16, 64]), st.sampled_from([0.5, 1.0, 4.0]), st.sampled_from(["rate", "activation"]))
+def test_rates_after_some_steps_are_those_of_the_neuron(seed: int, steps: int, ceiling: float, output: str) -> None:
+    """A constant current, v(0) = 0: floor(T r) / T, equal to the neuron of Eq. 3."""
+    current = dyadic(seed, 50, low=-8, high=40)
+    layer = RateNorm(output=output).eval()  # type: ignore[arg-type]
+    layer.running_max.fill_(ceiling)
+    layer.steps = steps
+    potential, count = torch.zeros(50), torch.zeros(50)
+    for _ in range(steps):
+        spikes, potential = integrate_and_fire(potential, current, ceiling)
+        count += spikes
+    expected = count / steps * (1.0 if output == "rate" else ceiling)
+    assert torch.equal(layer(current), expected)
+    layer.steps = None
+    below = (layer(current) - expected) / (1.0 if output == "rate" else ceiling)
+    assert bool((below >= 0.0).all())
+    assert bool((below < 1.0 / steps).all())
+
+
+@given(seeds, st.integers(1, 600), st.floats(0.05, 20.0), st.sampled_from([torch.float32, torch.bfloat16]))
+def test_after_any_number_of_steps_the_saturated_have_fired_in_all_and_gradients_pass(
+    seed: int, steps: int, ceiling: float, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(seed)
+    layer = RateNorm().eval()
+    layer.running_max.fill_(ceiling)
+    grads = []
+    for layer.steps in (None, steps):
+        x = (torch.linspace(-1.0, 3.0, 41) * ceiling).to(dtype).requires_grad_()
+        rate = layer(x)
+        rate.sum().backward()
+        grads.append(x.grad)
+    assert torch.equal(*grads)
+    assert bool((rate[x.detach() >= layer.threshold.to(dtype)] == 1.0).all())
+    assert bool((rate[x.detach() <= 0.0] == 0.0).all())

@@ -74,6 +74,23 @@ class ClipActivation(torch.autograd.Function):
         return inside, (grads[0] * (rate >= 1.0)).sum().reshape(threshold.shape)
 
 
+class AfterSteps(torch.autograd.Function):
+    """floor(T r) / T for rates r = z / unit in [0, 1]: the rate that T steps of a constant current give (Eq. 3, from
+    v(0) = 0), which tends to r and is less than 1/T below it. The gradient passes as if nothing had been cut off.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, unit: Tensor, steps: int) -> Tensor:
+        if steps * torch.finfo(z.dtype).eps > 1.0:
+            return z.view_as(z)  # numbers of this kind lie no closer than the rates of so many steps
+        # divided before it is multiplied: a saturated neuron has r = 1 exactly and must not lose a spike to rounding
+        return torch.div(z, unit).mul_(steps).floor_().div_(steps).mul_(unit)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:
+        return grads[0], None, None
+
+
 class RateNorm(nn.Module):
     """Rate Norm layer: clip(x, 0, theta) / theta with theta = p * running_max (Eq. 6).
 
@@ -82,6 +99,9 @@ class RateNorm(nn.Module):
 
     `output="activation"` hands on z = theta * r^ instead of r^, which keeps the scale of a ReLU network: with theta at
     the observed maximum the layer then equals ReLU on that data, so a trained ReLU network can go on from its weights.
+
+    With `steps` the layer hands on what so many steps of its spiking neurons will have brought, floor(T r^) / T,
+    instead of the limit r^. That is a matter of training, set for a while (`train/rates.py`) and not stored.
     """
 
     running_max: Tensor
@@ -96,6 +116,7 @@ class RateNorm(nn.Module):
         self.momentum = momentum
         self.output: Output = output
         self.frozen = False
+        self.steps: int | None = None
         self.register_buffer("running_max", torch.tensor(1.0))
         self.register_buffer("p", torch.tensor(1.0))
 
@@ -110,7 +131,11 @@ class RateNorm(nn.Module):
         threshold = self.threshold.to(x.dtype)
         clip = ClipRate if self.output == "rate" else ClipActivation
         handed_on: Tensor = clip.apply(x, threshold)
-        return handed_on
+        if self.steps is None:
+            return handed_on
+        unit = threshold if self.output == "activation" else torch.ones_like(threshold)
+        after: Tensor = AfterSteps.apply(handed_on, unit.detach(), self.steps)
+        return after
 
     @torch.no_grad()
     def observe_(self, x: Tensor) -> None:

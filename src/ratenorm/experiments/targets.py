@@ -174,7 +174,9 @@ def _stages(preset: Preset) -> Iterator[str]:
     held = "" if preset.omega is None else f", maxima held at Omega = {preset.omega:g}"
     learned = "" if rnl.lam is None else f", lambda = {rnl.lam:g} on the weights"
     seldom = "" if rnl.energy is None else f", the mean rate times {rnl.energy:g} in the loss"
-    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{held}{learned}{seldom}"
+    still = "" if rnl.rest is None else f", the current at rest times {rnl.rest:g}"
+    early = "" if rnl.steps is None else f", rates of {rnl.steps} steps and more"
+    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{held}{learned}{seldom}{still}{early}"
     tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam, *preset.lams}))
     yield f"stage 2: lambda one of {tried}, or p = 1, chosen on held-out images"
 

@@ -64,9 +64,9 @@ class TrainConfig:
         """What can be known to be wrong before any folder is written to."""
         if self.activation == "relu" and self.stage2 is not None:
             raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
-        for option, value in (("--weights-lambda", self.stage1.lam), ("--energy", self.stage1.energy)):
+        for _, words, value in self.stage1.asked_of_rates():
             if self.activation == "relu" and value is not None:
-                raise UsageError(f"Training a ReLU network with {option}: it has no rates to learn. Leave it out.")
+                raise UsageError(f"Training a ReLU network with {words}: it has no rates to learn. Leave it out.")
         if self.omega is None:
             return
         if self.from_relu is None:
@@ -75,10 +75,11 @@ class TrainConfig:
             raise UsageError(f"Training with --omega {self.omega}: it must be above 1, where all neurons saturate.")
 
     def to_json(self) -> dict[str, Any]:
-        """Without an energy that was not asked for: trainings of versions that had none go on."""
+        """Without what was not asked for and is new: trainings of versions that did not have it go on."""
         own = asdict(self)
-        if self.stage1.energy is None:
-            del own["stage1"]["energy"]
+        for later in ("energy", "rest", "steps"):
+            if own["stage1"][later] is None:
+                del own["stage1"][later]
         return own
 
 

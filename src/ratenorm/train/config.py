@@ -30,10 +30,11 @@ class Stage1:
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
-    lam: float | None = None  # of the Rate Inference Loss on the weights (Eq. 9); None: accuracy alone, as in the paper
-    energy: float | None = (
-        None  # weight of the mean firing rate, on the weights; None: spikes are free, as in the paper
-    )
+    # What the weights learn besides accuracy; with all four None they learn that alone, as in the paper.
+    lam: float | None = None  # weight of the Rate Inference Loss (Eq. 9)
+    energy: float | None = None  # weight of the mean firing rate
+    rest: float | None = None  # weight of the current at rest (train/rest.py)
+    steps: int | None = None  # rates as after so many steps or more, drawn for each batch (rates.steps_at); None: r^
     bfloat16: bool = False  # products in bfloat16 where the processor has it (train/precision.py); float32 elsewhere
     seed: int = 0
     checkpoint_minutes: float = 5.0
@@ -42,18 +43,20 @@ class Stage1:
         _positive("Stage 1", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
         _fraction("Stage 1", peak=self.peak, momentum=self.momentum, ema=self.ema, label_smoothing=self.label_smoothing)
         _fraction("Stage 1", small_part=self.small_part)
-        if self.lam is not None and not 0.0 < self.lam < math.inf:
-            raise UsageError(
-                f"Stage 1: lam is {self.lam}, the weight of the Rate Inference Loss on the weights (--weights-lambda); "
-                "it must be positive, or left out."
-            )
-        if self.energy is not None and not 0.0 < self.energy < math.inf:
-            raise UsageError(
-                f"Stage 1: energy is {self.energy}, the weight of the mean firing rate (--energy); it must be "
-                "positive, or left out."
-            )
+        for name, words, value in self.asked_of_rates():
+            if value is not None and not 0.0 < value < math.inf:
+                raise UsageError(f"Stage 1: {name} is {value}, {words}; it must be positive, or left out.")
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")
+
+    def asked_of_rates(self) -> list[tuple[str, str, float | None]]:
+        """What only a network with rates can learn: the setting, in words, and its value."""
+        return [
+            ("lam", "the weight of the Rate Inference Loss on the weights (--weights-lambda)", self.lam),
+            ("energy", "the weight of the mean firing rate (--energy)", self.energy),
+            ("rest", "the weight of the current at rest (--rest)", self.rest),
+            ("steps", "the number of steps from which on rates are learned (--early)", self.steps),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

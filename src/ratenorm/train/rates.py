@@ -4,6 +4,7 @@ weights besides accuracy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 
 from ratenorm.core.losses import omega_of_sums
 from ratenorm.core.rate_norm import RateNorm
+from ratenorm.data.seeds import generator_for
 from ratenorm.distributed import total_with_gradient
+from ratenorm.train.config import Stage1
 
 
 @contextmanager
@@ -37,6 +40,29 @@ def mean_rate(sums: list[Tensor]) -> Tensor:
     """Spikes a neuron and step to come, over all layers and the batch of all processes: what energy is made of."""
     summed: Tensor = total_with_gradient(torch.stack(sums)).sum(0)
     return summed[0] / summed[2]
+
+
+def steps_at(config: Stage1, step: int) -> int | None:
+    """After how many steps of its spiking neurons a batch sees the network. What is missing by then is in proportion to
+    1/T, so that is drawn evenly, from none to that of `config.steps`: the network learns to answer early and late.
+    """
+    if config.steps is None:
+        return None
+    share = float(torch.rand((), generator=generator_for(config.seed, "steps", step), dtype=torch.float64))
+    return math.ceil(config.steps / (1.0 - share))
+
+
+@contextmanager
+def after_steps(layers: Iterable[RateNorm], steps: int | None) -> Iterator[None]:
+    """While the block lasts, layers hand on the rates of so many steps."""
+    changed = list(layers)
+    for layer in changed:
+        layer.steps = steps
+    try:
+        yield
+    finally:
+        for layer in changed:
+            layer.steps = None
 
 
 def _keep_sums(found: list[Tensor]) -> Any:

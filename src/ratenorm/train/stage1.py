@@ -1,6 +1,6 @@
 """Stage 1 (Eq. 12): train the weights of a Rate-Norm network at p = 1, from scratch or from a ReLU network's
 weights. With a lambda the weights learn the Rate Inference Loss as well (Eq. 9, which the paper splits in two stages),
-with an energy to fire seldom.
+with an energy to fire seldom, with a rest to do without biases, with steps to be right early.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +34,9 @@ from ratenorm.train.loop import (
     run_stage,
 )
 from ratenorm.train.precision import products
-from ratenorm.train.rates import mean_rate, omegas, watched
+from ratenorm.train.rates import after_steps, mean_rate, omegas, steps_at, watched
 from ratenorm.train.resolution import any_size, shrunk, size_at
+from ratenorm.train.rest import resting
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class _AccuracyStage:
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
         self.forward: nn.Module = _averaging(model) if world().size > 1 else model
         self.steps = config.epochs * len(train)
-        self.layers = dict(rate_norm_layers(model)) if config.lam or config.energy else {}
+        self.rate_norms = dict(rate_norm_layers(model))
+        self.layers = self.rate_norms if config.lam or config.energy else {}
         self.omegas: list[float] = []  # of the last batch
         self.average = {k: v.detach().clone() for k, v in model.state_dict().items()} if config.ema else {}
 
@@ -68,21 +71,20 @@ class _AccuracyStage:
         device = device_of(self.model)
         images, labels = fitted(shrunk(images, side), self.model), labels.to(device)
         sizes = any_size(self.model) if side else contextlib.nullcontext()
-        with sizes, watched(self.layers.values()) as sums, products(self.config.bfloat16, device):
+        with (
+            sizes,
+            products(self.config.bfloat16, device),
+            after_steps(self.rate_norms.values(), steps_at(self.config, step)),
+            watched(self.layers.values()) as sums,
+            resting(self.model, bool(self.config.rest)) as still,
+        ):
             output = self.forward(images)
         output = output.to(torch.promote_types(output.dtype, torch.float32))  # never less, and float64 stays
         loss = accuracy_loss(output, labels, self.config.label_smoothing)
         extra: dict[str, float] = {}
-        if self.config.lam:
-            found = omegas(sums)
-            self.omegas = [float(o.detach()) for o in found]
-            inference = rate_inference_loss(found)
-            loss = loss + self.config.lam * inference
-            extra["omega"] = float(inference.detach())
-        if self.config.energy:
-            rate = mean_rate(sums)
-            loss = loss + self.config.energy * rate
-            extra["rate"] = float(rate.detach())
+        for name, weight, asked in self._asked_of_the_weights(sums, still):
+            loss = loss + weight * asked
+            extra[name] = float(asked.detach())
         value = float(total(loss.detach())) / world().size  # shards are equal, so the mean of means is the mean
         if not math.isfinite(value):
             return {"loss": value}  # do not let it into the weights
@@ -94,6 +96,22 @@ class _AccuracyStage:
         self.optimizer.step()
         self._move_average(step)
         return {"loss": value, "lr": float(self.optimizer.param_groups[0]["lr"]), **extra}
+
+    def _asked_of_the_weights(self, sums: list[Tensor], still: list[Tensor]) -> Iterator[tuple[str, float, Tensor]]:
+        """What they learn besides accuracy: name, weight in the loss, value."""
+        if self.config.lam:
+            found = omegas(sums)
+            self.omegas = [float(o.detach()) for o in found]
+            yield "omega", self.config.lam, rate_inference_loss(found)
+        if self.config.energy:
+            yield "rate", self.config.energy, mean_rate(sums)
+        if self.config.rest:
+            if not still:
+                raise TrainingError(
+                    "Training with a weight on the current at rest: no Rate Norm layer but the first stands directly "
+                    "behind a BatchNorm, convolution or linear layer with a bias, so there is none. Leave it out."
+                )
+            yield "rest", self.config.rest, torch.stack(still).mean()
 
     def _largest_gradient(self) -> float:
         found = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -175,11 +193,9 @@ def train_accuracy(
     """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out."""
     train, held_out = hold_out(data, config.holdout, config.seed)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    asked = config.lam is not None or config.energy is not None
+    asked = [words for _, words, value in config.asked_of_rates() if value is not None]
     if asked and not any(True for _ in rate_norm_layers(model)):
-        raise TrainingError(
-            "Training with a lambda or an energy on the weights: the network has no Rate Norm layer, so no rates."
-        )
+        raise TrainingError(f"Training with {asked[0]}: the network has no Rate Norm layer, so no rates.")
     set_p_(model, 1.0)
     batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise, config.augment)
     with global_batch_norm(model):

@@ -67,6 +67,10 @@ class Train:
     (None, as in the paper: accuracy alone)"""
     energy: float | None = None
     """weight of the mean firing rate in stage 1, on the weights: fewer spikes, less energy (None: spikes are free)"""
+    rest: float | None = None
+    """weight of the current at rest in stage 1, on the weights: deep networks answer sooner (None: biases are free)"""
+    early: int | None = None
+    """stage 1 learns with the rates that so many steps, or more, will give (None, as in the paper: of the limit)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
     bfloat16: bool = False
@@ -99,6 +103,8 @@ class Train:
             seed=self.seed,
             lam=self.weights_lambda,
             energy=self.energy,
+            rest=self.rest,
+            steps=self.early,
             bfloat16=self.bfloat16,
         )
         stage2 = Stage2(
