@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from builders import image_set, tiny_cnn
 from ratenorm import Fixed, MaxNorm, Override, Stage1, convert, train_accuracy
 from ratenorm.convert.convert import Conversion
 from ratenorm.diagnose import diagnose
-from ratenorm.diagnose.hybrid import analog_run, answers, original
+from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
 from ratenorm.engines.dense import analog_rates
 from ratenorm.engines.simulate import simulate
 from ratenorm.errors import UsageError
@@ -116,3 +117,24 @@ def test_hybrids_lie_between_the_ann_and_the_spiking_network(model: nn.Module) -
     torch.testing.assert_close(analog_run(made.net, x), run(made.net, x))
     low = conversion(model, Override(MaxNorm(), (("5", Fixed(1e-3)),)))
     torch.testing.assert_close(analog_run(low.net, x, {"5"}), original(low.analog, x), rtol=1e-3, atol=1e-3)
+
+
+def test_the_current_at_rest_is_the_bias_in_thresholds(model: nn.Module) -> None:
+    made = conversion(model, Override(MaxNorm(), (("5", Fixed(0.5)),)))
+    expected = float((model[4].bias.detach() / 0.5).square().mean().sqrt())
+    assert currents_at_rest(made.net) == {"5": pytest.approx(expected, rel=1e-2)}  # on a grid; "2" sees the image
+    figures = {layer.name: layer.rest for layer in diagnose(made, DATA.images[:4], steps=2).layers}
+    assert figures == {"2": None, "5": pytest.approx(expected, rel=1e-2)}
+
+
+def test_a_layer_that_its_biases_drive_ahead_is_told_so(model: nn.Module) -> None:
+    pushed = copy.deepcopy(model)
+    with torch.no_grad():
+        pushed[4].bias += 40.0
+    slow = diagnose(conversion(pushed, Override(MaxNorm(), (("5", Fixed(100.0)),))), DATA.images, steps=8)
+    quiet = diagnose(conversion(model, Override(MaxNorm(), (("5", Fixed(1000.0)),))), DATA.images, steps=8)
+    told, untold = (next(f for f in found.findings if f.layer == "5") for found in (slow, quiet))
+    assert "its biases alone drive it, with 0.4 thresholds a step" in told.text
+    assert "--rest" in told.remedy
+    assert "biases" not in untold.text
+    assert "--rest" not in untold.remedy

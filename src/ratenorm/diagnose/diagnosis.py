@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from ratenorm.convert.convert import Conversion, with_start
-from ratenorm.diagnose.hybrid import analog_run, answers, original
+from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
 from ratenorm.engines.dense import analog_rates
 from ratenorm.engines.result import LayerActivity
 from ratenorm.engines.simulate import simulate
 from ratenorm.errors import UsageError
 
 WORTH_SAYING = 0.002  # a fraction of the images: costs below it are not findings
+RESTLESS = 0.1  # thresholds a step at rest from which on a late layer is told that this is why
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class LayerFigures:
     dead: float
     negative: float
     first_spike: float | None  # mean step of the first spike among the neurons that should fire
+    rest: float | None  # current at rest in thresholds, root mean square; None: sees the image itself
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Diagnosis:
         lines += [
             "",
             f"{'layer':<24} {'slope':>6} {'corr':>6} {'K':>7} {'Omega':>7} {'satur.':>7} {'dead':>6} "
-            f"{'v<0':>6} {'1st spike':>9}",
+            f"{'v<0':>6} {'1st spike':>9} {'at rest':>7}",
         ]
         lines += [_row(layer) for layer in self.layers]
         return "\n".join(lines)
@@ -94,7 +96,8 @@ def _row(layer: LayerFigures) -> str:
     shares = " ".join(f"{100 * s:>5.1f}%" for s in (layer.dead, layer.negative))
     return (
         f"{layer.name:<24} {shown(layer.slope, 6, 3)} {shown(layer.correlation, 6, 3)} {shown(layer.k, 7, 4)} "
-        f"{shown(layer.omega, 7, 2)} {100 * layer.saturated:>6.1f}% {shares} {shown(layer.first_spike, 9, 1)}"
+        f"{shown(layer.omega, 7, 2)} {100 * layer.saturated:>6.1f}% {shares} {shown(layer.first_spike, 9, 1)} "
+        f"{shown(layer.rest, 7, 3)}"
     )
 
 
@@ -118,9 +121,10 @@ def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = Non
     rates = analog_rates(net, images)
     ann_accuracy, clipped = right(ann), right(analog_run(net, images).argmax(-1))
     spiking = right(result.logits[-1].argmax(-1))
+    rest = currents_at_rest(net)
     findings = [
         *_clipping(conversion, images, right, ann_accuracy, clipped),
-        *_slowness(conversion, images, rates, right, spiking, steps, result.layers),
+        *_slowness(conversion, images, rates, rest, right, spiking, steps, result.layers),
         *_remedies(conversion, images, right, spiking, steps),
     ]
     findings.sort(key=lambda f: -abs(f.cost or 0.0))
@@ -131,7 +135,7 @@ def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = Non
         clipped,
         spiking,
         "accuracy" if labels is not None else "agreement with the ANN",
-        tuple(_figures(layer, rates[layer.name], steps) for layer in result.layers),
+        tuple(_figures(layer, rates[layer.name], steps, rest.get(layer.name)) for layer in result.layers),
         tuple(findings),
     )
 
@@ -160,6 +164,7 @@ def _slowness(
     conversion: Conversion,
     images: Tensor,
     rates: dict[str, Tensor],
+    rest: dict[str, float],
     right: Any,
     spiking: float,
     steps: int,
@@ -178,14 +183,19 @@ def _slowness(
         assert layer.fit is not None
         k, omega = float(layer.fit.k[-1]), layer.fit.omega
         mean_rate = layer.fit.total / rates[layer.name].numel()
+        pushed, learn = "", ""
+        if (alone := rest.get(layer.name, 0.0)) >= RESTLESS:
+            pushed = f" Until spikes come, its biases alone drive it, with {alone:.2g} thresholds a step."
+            learn = ", or weights that do without (train --rest)"
         findings.append(
             Finding(
                 layer.name,
                 100 * cost,
                 f"Layer {layer.name!r} costs {100 * cost:.2f} points at T = {steps}: its rates have not arrived "
                 f"(K = {k:.3g}, Omega = {omega:.3g}, mean rate {mean_rate:.3g}: {mean_rate * steps:.2g} spikes each "
-                "by now).",
-                "a lower threshold for it (Percentile, Latency or Scaled through Override), v0 = 0.5, or more steps",
+                f"by now).{pushed}",
+                "a lower threshold for it (Percentile, Latency or Scaled through Override), v0 = 0.5, or more "
+                f"steps{learn}",
             )
         )
     return findings
@@ -221,7 +231,7 @@ def _remedies(conversion: Conversion, images: Tensor, right: Any, spiking: float
     return found
 
 
-def _figures(layer: LayerActivity, target: Tensor, steps: int) -> LayerFigures:
+def _figures(layer: LayerActivity, target: Tensor, steps: int, rest: float | None) -> LayerFigures:
     assert layer.fit is not None
     assert layer.first_spike is not None
     rate, target = layer.rates(steps).flatten().double(), target.flatten().double()
@@ -241,4 +251,5 @@ def _figures(layer: LayerActivity, target: Tensor, steps: int) -> LayerFigures:
         float((layer.counts == 0).double().mean()),
         float((layer.potential < 0).double().mean()),
         float(layer.first_spike[due].double().mean()) if bool(due.any()) else None,
+        rest,
     )

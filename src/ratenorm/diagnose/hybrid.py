@@ -1,4 +1,4 @@
-"""Simulations in which some layers are replaced by their ANN counterparts: the instrument of diagnosis."""
+"""Simulations in which some layers are replaced by their ANN counterparts, or silent: the instruments of diagnosis."""
 
 from __future__ import annotations
 
@@ -25,6 +25,25 @@ def analog_run(net: SpikingNet, x: Tensor, unclipped: Collection[str] = ()) -> T
         return value
 
     return run(net, x, visit)
+
+
+@torch.no_grad()
+def currents_at_rest(net: SpikingNet) -> dict[str, float]:
+    """For every population that sees spikes only: the current, in thresholds and root mean square, that drives it while
+    no neuron before it fires. What comes late then comes to a potential that is wrong already."""
+    values: dict[str, Tensor] = {}
+    found: dict[str, float] = {}
+
+    def silent(node: Node, value: Tensor) -> Tensor:
+        values[node.name] = value
+        if not isinstance(node.op, Fire):
+            return value
+        if node.inputs[0] not in net.static:
+            found[node.name] = float((values[node.inputs[0]] / node.op.threshold).square().mean().sqrt())
+        return torch.zeros_like(value)
+
+    run(net, torch.zeros(1, *net.input_shape, device=net.device), silent)
+    return found
 
 
 class PartlyAnalog(DenseSimulation):

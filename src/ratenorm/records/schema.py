@@ -124,6 +124,7 @@ _DIAGNOSED_LAYER = object_of(
         "dead": _share,
         "negative": _share,
         "first_spike": number(0),
+        "rest": _amount,
     },
 )
 

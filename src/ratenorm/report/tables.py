@@ -147,7 +147,7 @@ def layer_table(run: Run, slug: str) -> Table:
 
 
 def diagnosis_table(record: Record, slug: str) -> Table:
-    keys = ("slope", "correlation", "k", "omega", "saturated", "dead", "negative", "first_spike")
+    keys = ("slope", "correlation", "k", "omega", "saturated", "dead", "negative", "first_spike", "rest")
     columns = (
         "layer",
         "slope",
@@ -158,6 +158,7 @@ def diagnosis_table(record: Record, slug: str) -> Table:
         "dead (%)",
         "v < 0 (%)",
         "first spike",
+        "at rest (θ)",
     )
     rows = []
     for layer in record["diagnosis"]["layers"]:
