@@ -177,7 +177,7 @@ def part(folder: Path) -> Reader:
 def sums(folder: Path) -> Reader:
     net, images = small_spiking_net(), bands()
     with RunFolder(folder / "run") as run:
-        kept = PartialSums(run, net, {"steps": 8})
+        kept = PartialSums(run.path, net, {"steps": 8})
         kept.save(evaluate(net, [(images.images, images.labels)], 8, engine="dense"), 1)
 
     def read() -> Any:

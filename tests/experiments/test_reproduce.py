@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ratenorm.convert.calibration import Calibration
 from ratenorm.data import ImageSet
 from ratenorm.engines.evaluate import Evaluation, evaluate
 from ratenorm.errors import FileFormatError
-from ratenorm.experiments import presets
+from ratenorm.experiments import evaluation, presets
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.paper import TABLE_1, TABLE_2, TABLE_2_STEPS, numbers_for
@@ -30,6 +31,7 @@ from ratenorm.experiments.targets import runs_named
 from ratenorm.export.network import load_network, save_network
 from ratenorm.graph.net import SpikingNet
 from ratenorm.runs import RunFolder
+from ratenorm.train.interrupt import Interrupted
 
 
 def test_every_network_of_the_papers_table_1_has_a_preset() -> None:
@@ -263,6 +265,41 @@ def test_a_glance_compares_all_methods_on_the_first_images_and_the_rest_goes_on_
     config = again["config"]
     assert sources == {"RNL": ("with Rate Norm", config["rnl_ann"]), "Max Norm": ("with ReLU", config["relu_ann"])}
     assert "†" not in write_page(tmp_path).read_text()
+
+
+def test_a_run_on_its_way_to_all_images_goes_on_when_its_work_folder_is_gone(
+    tiny_results: Path, tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_mnist: None
+) -> None:
+    """What took hours lies beside the records: its sums are exact, so it ends as if it had never been stopped."""
+    shutil.copytree(tiny_results / "work", tmp_path / "work", ignore=shutil.ignore_patterns("spiking"))
+    wanted = [job for job in jobs(8) if job.name == "RNL"]
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.jobs", lambda steps: wanted)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.FIRST_IMAGES", 4)
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.BATCH", 4)
+    plain, seen, stop_at = evaluation.parts, [], 12
+
+    def parts(*arguments: Any) -> Any:
+        for part in plain(*arguments):
+            seen.append(part.first_image)
+            if part.first_image == stop_at:
+                signal.raise_signal(signal.SIGTERM)
+            yield part
+
+    monkeypatch.setattr(evaluation, "parts", parts)
+    words = (Networks(BY_NAME["cnn7-mnist"], 0, tmp_path / "work", tiny), tmp_path, print)
+    with pytest.raises(Interrupted, match=r"stopped after 16 images; the sums are in .*unfinished"):
+        reproduce(*words)
+    assert seen == [0, 4, 8, 12]
+    assert len(list((tmp_path / "unfinished" / "cnn7-mnist-s0-short").glob("*.sums.json"))) == 1
+    shutil.rmtree(tmp_path / "work" / "cnn7-mnist-s0-short" / "spiking")
+    stop_at = -1
+    reproduce(*words)
+    assert seen[4:] == [16]  # and not one batch again
+    assert not list((tmp_path / "unfinished").rglob("*.sums.json"))
+    whole, again = (records.read(at / "cnn7-mnist-s0-short.json") for at in (tiny_results / "results", tmp_path))
+    before = next(run for run in whole["runs"] if run["name"] == "RNL")
+    for key in ("accuracy", "spikes", "synaptic_ops", "ann_accuracy"):
+        assert again["runs"][0][key] == before[key]
 
 
 def test_runs_that_go_on_to_all_images_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -22,6 +23,7 @@ from ratenorm.experiments.early import early_exit_entry
 from ratenorm.experiments.fingerprint import of_tensors
 from ratenorm.experiments.partial import PartialSums
 from ratenorm.experiments.record import ann_entry, make_record, run_entry, scale_of
+from ratenorm.experiments.remember import PARTS
 from ratenorm.experiments.training import DataConfig
 from ratenorm.export.network import NetworkSpec
 from ratenorm.export.spiking import load_with_about
@@ -141,16 +143,27 @@ def watched_evaluation(
     batch_size: int = 500,
     folder: RunFolder | None = None,
     first: int | None = None,
+    lasting: Path | None = None,
 ) -> Evaluation:
     """`evaluate` with a progress bar. In a folder it keeps its sums from time to time and when it is asked to stop, and
     goes on from them. Of the `first` images only, whole batches of them: the sums stay, for all images to go on from.
+    Those of all images are kept in `lasting`, where that is given: a place that outlives the folder.
     """
     here = world()
-    about = {"steps": steps, "coding": repr(coding), "fit": fit_images, "batch": batch_size, "engine": engine}
+    about: dict[str, Any] = {
+        "steps": steps,
+        "coding": repr(coding),
+        "fit": fit_images,
+        "batch": batch_size,
+        "engine": engine,
+    }
     about |= {"transform": spec.normalisation.to_dict()}
     kept = None
     if folder is not None:
-        kept = PartialSums(folder, net, {**about, "images": of_tensors(images.images, images.labels)})
+        about["images"] = of_tensors(images.images, images.labels)
+        places = [folder.path / PARTS, lasting or folder.path / PARTS]
+        place, elsewhere = places if first is not None else places[::-1]
+        kept = PartialSums(place, net, about, elsewhere=elsewhere)
     so_far, done = (Evaluation(steps), 0) if kept is None else kept.load(steps)
     batches = Batches(images, batch_size, normalise=spec.normalisation, rank=here.rank, world_size=here.size)
     wanted = -(-(len(images) if first is None else first) // batch_size)  # batches
@@ -168,7 +181,7 @@ def watched_evaluation(
             if interrupts.received is not None:
                 if kept is not None:
                     kept.save(so_far, done)
-                raise Interrupted(interrupts.received, _stopped(name, so_far.images, folder, kept is not None))
+                raise Interrupted(interrupts.received, _stopped(name, so_far.images, folder, kept))
             if kept is not None and done == wanted and first is not None:
                 kept.save(so_far, done)
             elif kept is not None:
@@ -181,8 +194,10 @@ def watched_evaluation(
     return result
 
 
-def _stopped(name: str, images: int, folder: RunFolder | None, kept: bool) -> str:
+def _stopped(name: str, images: int, folder: RunFolder | None, kept: PartialSums | None) -> str:
     where = "nothing was saved, since no run folder was given"
-    if folder is not None:
-        where = f"the sums {'are' if kept else 'of all images, which are further, stay'} in {folder.path}"
+    if kept is not None:
+        where = f"the sums are in {kept.path.parent}"
+    elif folder is not None:
+        where = "the sums of all images, which are further, stay"
     return f"Evaluating {name} was stopped after {images} images; {where}. Continue with --resume."

@@ -1,4 +1,4 @@
-"""The sums of an unfinished evaluation, kept in the run folder, so that a stopped one goes on with the next batch.
+"""The sums of an unfinished evaluation, kept in a folder, so that a stopped one goes on with the next batch.
 
 Every process keeps its own sums beside the others'. They are exact (whole numbers, and floats that JSON gives back bit
 for bit) and are added to in the same order, so that an evaluation stopped anywhere ends with the figures of an unbroken
@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,29 +21,43 @@ from ratenorm.distributed import world
 from ratenorm.engines.evaluate import Evaluation, LayerTotals
 from ratenorm.engines.result import Fit
 from ratenorm.experiments import fingerprint
-from ratenorm.experiments.remember import PART_LIMIT, PARTS
+from ratenorm.experiments.remember import PART_LIMIT
 from ratenorm.files import digest_of, to_json, write_atomic
 from ratenorm.graph.net import SpikingNet
-from ratenorm.runs import RunFolder
 
 SECONDS = 20.0  # between two savings: what a kill costs at most
 
 
 class PartialSums:
-    """Where the sums of one evaluation are kept; `about` is all that it depends on besides the network."""
+    """Where the sums of one evaluation are kept, in `place`; `about` is all that it depends on besides the network.
+    There may be some `elsewhere` too: it goes on from those that are further.
+    """
 
-    def __init__(self, folder: RunFolder, net: SpikingNet, about: dict[str, Any], seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        place: Path,
+        net: SpikingNet,
+        about: dict[str, Any],
+        seconds: float = SECONDS,
+        *,
+        elsewhere: Path | None = None,
+    ) -> None:
         here = world()
         self.key = hashlib.sha256((fingerprint.of_graph(net) + to_json({**about, **asdict(here)})).encode()).hexdigest()
-        self.path = folder.path / PARTS / f"{self.key[:16]}.sums.json"
+        name = f"{self.key[:16]}.sums.json"
+        self.path = place / name
+        self.paths = [self.path, *([] if elsewhere is None else [elsewhere / name])]
         self.seconds = seconds
         self.saved = time.monotonic()
 
     def load(self, steps: int) -> tuple[Evaluation, int]:
         """The sums and the number of batches in them; nothing where there is nothing, or nothing sound."""
+        return max((self._read(path, steps) for path in self.paths), key=lambda found: found[1])
+
+    def _read(self, path: Path, steps: int) -> tuple[Evaluation, int]:
         try:
-            if self.path.stat().st_size <= PART_LIMIT:
-                kept = json.loads(self.path.read_text(encoding="utf-8"))
+            if path.stat().st_size <= PART_LIMIT:
+                kept = json.loads(path.read_text(encoding="utf-8"))
                 if kept["key"] == self.key and kept["sha256"] == _digest(kept):
                     return _evaluation(kept["sums"]), int(kept["batches"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -60,7 +75,8 @@ class PartialSums:
 
     def forget(self) -> None:
         """The evaluation is finished and its figures are kept elsewhere."""
-        self.path.unlink(missing_ok=True)
+        for path in self.paths:
+            path.unlink(missing_ok=True)
 
 
 def _digest(kept: dict[str, Any]) -> str:

@@ -29,6 +29,8 @@ from ratenorm.export.network import load_network
 from ratenorm.files import sweep_of
 from ratenorm.runs import RunFolder, go_on
 
+UNFINISHED = "unfinished"  # folder beside the records: sums of runs that are not through all images yet
+
 
 def reproduce(networks: Networks, results: Path, say: Say, whole: Collection[str] | None = None) -> dict[str, Any]:
     """One network and seed, from training to its record in `results`. Interrupted anywhere it goes on where it was.
@@ -85,7 +87,8 @@ def _simulate(
         "ann": ann_entry(preset.model, fold(graph), right["rnl"], None),
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
-    bench = Bench(models, spec, test, images, folder, _known(path, len(test), preset.steps), right)
+    lasting = path.parent / UNFINISHED / networks.label
+    bench = Bench(models, spec, test, images, folder, lasting, _known(path, len(test), preset.steps), right)
     simulate_all(bench, preset.steps, partial(keep, head), whole)
 
 

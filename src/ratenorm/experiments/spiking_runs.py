@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -83,6 +84,7 @@ class Bench:
     test: ImageSet
     calibration: Calibration
     folder: RunFolder
+    lasting: Path | None = None  # where the sums of all images are kept meanwhile: they may take hours
     known: Known = field(default_factory=dict)
     accuracies: Mapping[str, float] = field(default_factory=dict)  # of the networks before conversion, on all images
 
@@ -183,7 +185,7 @@ def _run(bench: Bench, job: Job, images: int) -> dict[str, Any]:
 
         def simulated() -> dict[str, Any]:
             options: dict[str, Any] = {"fit_images": K_IMAGES, "batch_size": BATCH, "folder": folder}
-            options["first"] = images if part else None
+            options |= {"first": images if part else None, "lasting": bench.lasting}
             result = watched_evaluation(job.name, net, test, spec, job.steps, "auto", **options)
             return run_entry(job.name, spec.model, net, _method(job), job.v0, result)
 
