@@ -21,7 +21,16 @@ from ratenorm.train.stage2 import train_latency
 
 RESULT = "result.safetensors"
 STAGE1 = Stage1(
-    epochs=3, batch_size=10, lr=0.05, holdout=10, ema=0.9, augment=Augment(shift=1), checkpoint_minutes=0.0, lam=0.1
+    epochs=3,
+    batch_size=10,
+    lr=0.05,
+    holdout=10,
+    ema=0.9,
+    augment=Augment(shift=1),
+    checkpoint_minutes=0.0,
+    lam=0.1,
+    rest=0.5,
+    steps=8,
 )  # a checkpoint after every step
 STAGE2 = Stage2(epochs=1, batch_size=10, lam=0.1, holdout=10, checkpoint_minutes=0.0)
 
@@ -44,6 +53,7 @@ def small_network(activation: type[nn.Module] = RateNorm) -> nn.Sequential:
         activation(),
         nn.AvgPool2d(2),
         nn.Conv2d(4, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
         activation(),
         nn.Flatten(),
         nn.Linear(64, 3),

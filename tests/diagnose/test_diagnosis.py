@@ -138,3 +138,13 @@ def test_a_layer_that_its_biases_drive_ahead_is_told_so(model: nn.Module) -> Non
     assert "--rest" in told.remedy
     assert "biases" not in untold.text
     assert "--rest" not in untold.remedy
+
+
+def test_whatever_sees_the_image_has_no_current_at_rest() -> None:
+    torch.manual_seed(1)
+    pooled = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 5), nn.ReLU(), nn.Linear(5, 3)
+    ).eval()
+    assert list(currents_at_rest(conversion(pooled, MaxNorm()).net)) == ["5"]
+    exact = convert(pooled.double(), MaxNorm(), example=DATA.images[:1].double(), calibration=DATA.images.double())
+    assert diagnose(exact, DATA.images[:4].double(), steps=2).images == 4

@@ -295,7 +295,7 @@ def test_a_run_on_its_way_to_all_images_goes_on_when_its_work_folder_is_gone(
     stop_at = -1
     reproduce(*words)
     assert seen[4:] == [16]  # and not one batch again
-    assert not list((tmp_path / "unfinished").rglob("*.sums.json"))
+    assert not list((tmp_path / "unfinished").iterdir())
     whole, again = (records.read(at / "cnn7-mnist-s0-short.json") for at in (tiny_results / "results", tmp_path))
     before = next(run for run in whole["runs"] if run["name"] == "RNL")
     for key in ("accuracy", "spikes", "synaptic_ops", "ann_accuracy"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,5 +173,15 @@ def test_after_any_number_of_steps_the_saturated_have_fired_in_all_and_gradients
         rate.sum().backward()
         grads.append(x.grad)
     assert torch.equal(*grads)
+    below = clip_rate(x.detach().float(), layer.threshold) - rate.detach().float()
+    assert bool((below > -0.01).all())  # bfloat16 keeps three digits
+    assert bool((below < 1.0 / steps + 0.01).all())
     assert bool((rate[x.detach() >= layer.threshold.to(dtype)] == 1.0).all())
     assert bool((rate[x.detach() <= 0.0] == 0.0).all())
+
+
+def test_small_rates_are_cut_off_in_bfloat16_too() -> None:
+    layer = RateNorm().eval()
+    layer.steps = 200
+    x = torch.tensor([0.0039, 0.0049, 0.0051, 0.0149], dtype=torch.bfloat16)
+    assert layer(x).tolist() == pytest.approx([0.0, 0.0, 0.005, 0.01], rel=0.01)

@@ -47,7 +47,7 @@ def test_an_infinite_gradient_reaches_neither_weights_nor_checkpoint(tmp_path: P
     Backfire.calls = 0
     model = nn.Sequential(*small_network(), Layer())
     with RunFolder(tmp_path / "run") as folder:
-        message = r"the gradient became (inf|nan) in epoch 2, batch 2; the gradient of '7.bias'.*last good state"
+        message = r"the gradient became (inf|nan) in epoch 2, batch 2; the gradient of '8.bias'.*last good state"
         with pytest.raises(TrainingError, match=message):
             train_accuracy(model, bands(), STAGE1, run=folder, show=False)
         kept = read_checkpoint(folder / CHECKPOINT)

@@ -81,10 +81,10 @@ class AfterSteps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, unit: Tensor, steps: int) -> Tensor:
-        if steps * torch.finfo(z.dtype).eps > 1.0:
-            return z.view_as(z)  # numbers of this kind lie no closer than the rates of so many steps
+        exact = torch.promote_types(z.dtype, torch.float32)  # bfloat16 does not know 257 from 256
         # divided before it is multiplied: a saturated neuron has r = 1 exactly and must not lose a spike to rounding
-        return torch.div(z, unit).mul_(steps).floor_().div_(steps).mul_(unit)
+        rates = torch.div(z.to(exact), unit.to(exact)).mul_(steps).floor_().div_(steps)
+        return rates.mul_(unit.to(exact)).to(z.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:

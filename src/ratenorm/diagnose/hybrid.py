@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ratenorm.engines.dense import DenseSimulation
-from ratenorm.graph.net import Graph, Node, SpikingNet, run
+from ratenorm.graph.net import INPUT, Graph, Node, SpikingNet, run
 from ratenorm.graph.ops import Fire
 
 
@@ -33,16 +33,20 @@ def currents_at_rest(net: SpikingNet) -> dict[str, float]:
     no neuron before it fires. What comes late then comes to a potential that is wrong already."""
     values: dict[str, Tensor] = {}
     found: dict[str, float] = {}
+    seeing = {INPUT}  # what the image reaches other than by spikes
 
     def silent(node: Node, value: Tensor) -> Tensor:
         values[node.name] = value
         if not isinstance(node.op, Fire):
+            if any(name in seeing for name in node.inputs):
+                seeing.add(node.name)
             return value
-        if node.inputs[0] not in net.static:
+        if node.inputs[0] not in seeing:
             found[node.name] = float((values[node.inputs[0]] / node.op.threshold).square().mean().sqrt())
         return torch.zeros_like(value)
 
-    run(net, torch.zeros(1, *net.input_shape, device=net.device), silent)
+    like = net.populations[0].op.threshold if net.populations else torch.empty(0)  # type: ignore[attr-defined]
+    run(net, like.new_zeros(1, *net.input_shape), silent)
     return found
 
 

@@ -26,7 +26,7 @@ from ratenorm.experiments.record import ann_entry, make_record, scale_of, scale_
 from ratenorm.experiments.spiking_runs import Bench, Known, Which, jobs, simulate_all
 from ratenorm.experiments.training import at_p_one, test_accuracy
 from ratenorm.export.network import load_network
-from ratenorm.files import sweep_of
+from ratenorm.files import sweep, sweep_of
 from ratenorm.runs import RunFolder, go_on
 
 UNFINISHED = "unfinished"  # folder beside the records: sums of runs that are not through all images yet
@@ -54,7 +54,8 @@ def reproduce(networks: Networks, results: Path, say: Say, whole: Collection[str
         records.write(path, record)
 
     with go_on(networks.path / "spiking") as folder:
-        sweep_of(path)  # whoever holds this folder is the only one to write that record
+        sweep_of(path)  # whoever holds this folder is the only one to write that record, and the sums beside it
+        sweep(results / UNFINISHED / networks.label)
         folder.configure({"preset": preset.name, "seed": seed, "scale": str(networks.scale)})
         _simulate(networks, folder, path, keep, whole)
     return record

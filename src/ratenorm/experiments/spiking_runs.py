@@ -9,6 +9,7 @@ comparison early, and it says so.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -135,6 +136,8 @@ def simulate_all(
                 keep_up()
                 runs[job.name] = _run(bench, job, images)
     keep_up()
+    if bench.lasting is not None and all(job.name in runs and "images" not in runs[job.name] for job in todo):
+        shutil.rmtree(bench.lasting, ignore_errors=True)  # with the sums of networks that are no more
 
 
 def _finished(bench: Bench, job: Job, images: int) -> dict[str, Any] | None:

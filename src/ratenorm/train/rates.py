@@ -49,7 +49,7 @@ def steps_at(config: Stage1, step: int) -> int | None:
     if config.steps is None:
         return None
     share = float(torch.rand((), generator=generator_for(config.seed, "steps", step), dtype=torch.float64))
-    return math.ceil(config.steps / (1.0 - share))
+    return math.floor(config.steps / (1.0 - share))
 
 
 @contextmanager
@@ -79,7 +79,8 @@ class RateSums(torch.autograd.Function):
     """|r|_1 and |r|_2^2 of every image for rates r = z / unit that a Rate Norm layer has clipped, so never negative.
 
     Written out because autograd's own way, a temporary a step, made the whole training half as long again. Where z is 0
-    the gradient is that of the side z > 0; the clip that z came from lets none of it through.
+    the gradient is that of the side z > 0; the clip that z came from lets none of it through, unless z is 0 for want of
+    steps: such neurons learn to stay silent.
     """
 
     @staticmethod
