@@ -39,7 +39,7 @@ class Preset:
     rnl: Stage1  # goes on from its weights with Rate Norm layers
     ril: Stage2  # p'; its lambda is the first of those tried
     omega: float | None = None  # hold the maxima of Rate Norm where the ReLU network has this Omega; None: they run
-    lams: tuple[float, ...] = (0.005,)  # the others: one is chosen on held-out images
+    lams: tuple[float, ...] = (0.005,)  # others, and p = 1: one is chosen on held-out images
     per_layer: tuple[bool, ...] = (False,)  # one p' shared by all layers (appendix B), one for each, or both tried
     seeds: tuple[int, ...] = (0,)
     steps: int = 256
@@ -86,30 +86,50 @@ def _preset(
     smooth: float = 0.0,
     small: int | None = None,
     bfloat16: bool = True,
+    tune_bfloat16: bool | None = None,
     learn: int = 20_000,
     energy: float | None = None,
+    rest: float | None = None,
+    early: int | None = None,
     **more: Any,
 ) -> Preset:
-    """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`, and
-    with an `energy` to fire seldom.
+    """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`;
+    with an `energy` to fire seldom, with a `rest` to do without currents at rest, with `early` to be right after few
+    steps.
 
     Stage 2 learns p, a single number, from `learn` images: it stands still after some thirty batches.
     """
     small = SMALL.get(data, 0) if small is None else small
     both: dict[str, Any] = {"augment": AUGMENTS[data], "label_smoothing": smooth, "holdout": HELD_OUT}
-    both["bfloat16"] = bfloat16
     part = 0.58 if small else 0.0
-    seldom = "" if energy is None else f"; the mean firing rate is in the loss of the weights as well, times {energy:g}"
+    besides = ""
+    if energy is not None:
+        besides += f"; the mean firing rate is in the loss of the weights as well, times {energy:g}"
+    if rest is not None:
+        besides += f"; the mean square of the current at rest, in thresholds, is in that loss too, times {rest:g}"
+    if early is not None:
+        besides += f"; rates are those of {early} steps or more, drawn for each batch"
     return Preset(
         name,
         model,
         data,
-        Stage1(epochs=epochs, lr=lr, ema=0.998, small_size=small, small_part=part, **both),
-        Stage1(epochs=tune, lr=tune_lr, ema=0.995, peak=0.1, lam=lam, energy=energy, **both),
+        Stage1(epochs=epochs, lr=lr, ema=0.998, small_size=small, small_part=part, bfloat16=bfloat16, **both),
+        Stage1(
+            epochs=tune,
+            lr=tune_lr,
+            ema=0.995,
+            peak=0.1,
+            lam=lam,
+            energy=energy,
+            rest=rest,
+            steps=early,
+            bfloat16=bfloat16 if tune_bfloat16 is None else tune_bfloat16,
+            **both,
+        ),
         Stage2(lam=0.02, images=learn, holdout=HELD_OUT),
         omega=OMEGA,
         rnl_note=f"Stage 1 holds its maxima where the ReLU network's layers have Ω = {OMEGA} and learns the Rate "
-        f"Inference Loss by its weights too, with λ = {lam} (the paper: by p alone){seldom}",
+        f"Inference Loss by its weights too, with λ = {lam} (the paper: by p alone){besides}",
         **more,
     )
 
@@ -148,10 +168,16 @@ ALL: tuple[Preset, ...] = (
         "cifar10",
         24,
         0.05,
-        7,
+        8,
         lam=0.1,
         smooth=0.1,
+        energy=2.0,
+        lams=(),
+        learn=8_000,
+        rest=10.0,
+        early=16,
         bfloat16=False,
+        tune_bfloat16=True,
         steps=512,
         where="tables 1 and 2, figures 4, 6, 7",
         note=NARROW,
