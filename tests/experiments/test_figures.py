@@ -91,6 +91,11 @@ def test_figure_6_holds_the_runs_of_the_record(tmp_path: Path, source: Source) -
         ann = source.record["config"]["relu_ann"] if relu else source.record["ann"]["accuracy"]
         assert run["ann"]["accuracy"] == pytest.approx(ann, rel=1e-6)
     assert len(figure["config"]["layers"]) == 3  # CNN-7 has no four
+    assert figure["config"]["in_a_and_c"] == ["RNL + RIL", "RNL", "Max Norm"]
+    by_name["RNL"]["images"] = 5  # not on all images: left out, not shown as if it were
+    figure = made("fig6", source, tmp_path)
+    assert [run["name"] for run in figure["data"]["runs"]] == ["RNL + RIL", "Max Norm", "Robust Norm", "RMP"]
+    assert figure["config"]["in_a_and_c"] == ["RNL + RIL", "Max Norm"]
 
 
 def test_figure_7_is_the_headline_at_every_accuracy(tmp_path: Path, source: Source) -> None:

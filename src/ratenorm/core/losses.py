@@ -6,6 +6,7 @@
 | mean_l Omega_l                | rate_inference_loss | Eq. 9        |
 | L(r*_L, y)                    | accuracy_loss       | Eq. 12, stage 1 |
 | 1 - cos(r*_L, r'_L) + lam RIL | latency_loss        | Eq. 13, stage 2 |
+| (beyond the paper)            | teaching_loss       | Hinton et al. 2015 |
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+TEMPERATURE = 2.0  # of a teacher's answers: what it holds of the wrong classes is to be heard
 
 
 def omega(rates: Tensor) -> Tensor:
@@ -66,6 +69,14 @@ def rate_inference_loss(omegas: Iterable[Tensor]) -> Tensor:
 def accuracy_loss(output: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Stage 1: cross entropy of the Rate-Norm network at p = 1."""
     return F.cross_entropy(output, labels, label_smoothing=label_smoothing)
+
+
+def teaching_loss(teacher: Tensor, student: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """How far the student's answers are from the teacher's: the divergence of their softened distributions (Hinton et
+    al. 2015), times temperature^2, so that its gradient has the size of that of the cross entropy at any temperature.
+    """
+    known, learned = (F.log_softmax(output / temperature, dim=1) for output in (teacher, student))
+    return temperature**2 * F.kl_div(learned, known, reduction="batchmean", log_target=True)
 
 
 def latency_loss(teacher: Tensor, student: Tensor, omegas: Iterable[Tensor], lam: float) -> Tensor:

@@ -67,6 +67,8 @@ class ClipActivation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor | None]:
         activation, threshold = ctx.saved_tensors
+        if threshold.device.type == "cpu" and not ctx.needs_input_grad[1]:
+            return torch.ops.aten.hardtanh_backward(grads[0], activation, 0.0, float(threshold)), None
         rate = activation / threshold  # compared with 1, which is known without asking the device for theta
         inside = torch.ops.aten.hardtanh_backward(grads[0], rate, 0.0, 1.0)
         if not ctx.needs_input_grad[1]:
@@ -83,7 +85,7 @@ class AfterSteps(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, unit: Tensor, steps: int) -> Tensor:
         exact = torch.promote_types(z.dtype, torch.float32)  # bfloat16 does not know 257 from 256
         # divided before it is multiplied: a saturated neuron has r = 1 exactly and must not lose a spike to rounding
-        rates = torch.div(z.to(exact), unit.to(exact)).mul_(steps).floor_().div_(steps)
+        rates = z.to(exact, copy=True).div_(unit.to(exact)).mul_(steps).floor_().div_(steps)
         return rates.mul_(unit.to(exact)).to(z.dtype)
 
     @staticmethod

@@ -91,6 +91,7 @@ def _preset(
     energy: float | None = None,
     rest: float | None = None,
     early: int | None = None,
+    teacher: float | None = None,
     **more: Any,
 ) -> Preset:
     """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`;
@@ -109,6 +110,8 @@ def _preset(
         besides += f"; the mean square of the current at rest, in thresholds, is in that loss too, times {rest:g}"
     if early is not None:
         besides += f"; rates are those of {early} steps or more, drawn for each batch"
+    if teacher is not None:
+        besides += f"; the ReLU network's answers are learned beside the labels, with {teacher:g} of the loss"
     return Preset(
         name,
         model,
@@ -123,6 +126,7 @@ def _preset(
             energy=energy,
             rest=rest,
             steps=early,
+            teacher=teacher,
             bfloat16=bfloat16 if tune_bfloat16 is None else tune_bfloat16,
             **both,
         ),
@@ -169,13 +173,15 @@ ALL: tuple[Preset, ...] = (
         24,
         0.05,
         8,
+        tune_lr=0.03,
         lam=0.1,
         smooth=0.1,
         energy=2.0,
         lams=(),
         learn=8_000,
-        rest=10.0,
+        rest=6.0,
         early=16,
+        teacher=0.7,
         bfloat16=False,
         tune_bfloat16=True,
         steps=512,

@@ -67,6 +67,8 @@ class TrainConfig:
         for _, words, value in self.stage1.asked_of_rates():
             if self.activation == "relu" and value is not None:
                 raise UsageError(f"Training a ReLU network with {words}: it has no rates to learn. Leave it out.")
+        if self.stage1.teacher is not None and self.from_relu is None:
+            raise UsageError("Training with --teacher: that is a ReLU network. Give it with --from-relu.")
         if self.omega is None:
             return
         if self.from_relu is None:
@@ -77,7 +79,7 @@ class TrainConfig:
     def to_json(self) -> dict[str, Any]:
         """Without what was not asked for and is new: trainings of versions that did not have it go on."""
         own = asdict(self)
-        for later in ("energy", "rest", "steps"):
+        for later in ("energy", "rest", "steps", "teacher"):
             if own["stage1"][later] is None:
                 del own["stage1"][later]
         return own
@@ -147,13 +149,15 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
         model, spec = load_network(stage1_file)
         model.to(_own(device))
     else:
+        teacher = None
         if config.from_relu is not None:
             relu, _ = load_network(config.from_relu)
+            teacher = None if config.stage1.teacher is None else relu
             learned, _ = hold_out(images, config.stage1.holdout, config.stage1.seed)
             some = learned.subset(range(min(2000, len(learned))))
             start_from_relu_(model, relu, Batches(some, 500, normalise=normalise), config.omega)
         first = train_accuracy(
-            model, images, config.stage1, normalise=normalise, run=folder, show=show
+            model, images, config.stage1, normalise=normalise, run=folder, show=show, teacher=teacher
         ).validation_accuracy
         model = _kept(stage1_file, model, spec, config.half)
     if config.stage2 is not None:

@@ -30,6 +30,7 @@ class Stage1:
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
+    teacher: float | None = None  # share of the loss that asks for the answers of the ReLU network it starts from
     # What the weights learn besides accuracy; with all four None they learn that alone, as in the paper.
     lam: float | None = None  # weight of the Rate Inference Loss (Eq. 9)
     energy: float | None = None  # weight of the mean firing rate
@@ -46,6 +47,11 @@ class Stage1:
         for name, words, value in self.asked_of_rates():
             if value is not None and not 0.0 < value < math.inf:
                 raise UsageError(f"Stage 1: {name} is {value}, {words}; it must be positive, or left out.")
+        if self.teacher is not None and not 0.0 < self.teacher <= 1.0:
+            raise UsageError(
+                f"Stage 1: teacher is {self.teacher}, the share of the loss that a teacher has (--teacher); it must lie "
+                "in (0, 1], or be left out."
+            )
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")
 

@@ -1,6 +1,7 @@
 """Stage 1 (Eq. 12): train the weights of a Rate-Norm network at p = 1, from scratch or from a ReLU network's
 weights. With a lambda the weights learn the Rate Inference Loss as well (Eq. 9, which the paper splits in two stages),
-with an energy to fire seldom, with a rest to do without biases, with steps to be right early.
+with an energy to fire seldom, with a rest to do without biases, with steps to be right early; with a teacher they learn
+to answer as the ReLU network does that they came from.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ratenorm.core.losses import accuracy_loss, ceiling_for_omega, rate_inference_loss
+from ratenorm.core.losses import accuracy_loss, ceiling_for_omega, rate_inference_loss, teaching_loss
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
 from ratenorm.data import Augment, Batches, ImageSet, Normalisation, split_holdout
 from ratenorm.distributed import total, world
@@ -51,8 +52,15 @@ class Trained:
 class _AccuracyStage:
     name = "stage1"
 
-    def __init__(self, model: nn.Module, train: Batches, held_out: Batches | None, config: Stage1) -> None:
-        self.model, self.batches, self.held_out, self.config = model, train, held_out, config
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Batches,
+        held_out: Batches | None,
+        config: Stage1,
+        teacher: nn.Module | None = None,
+    ) -> None:
+        self.model, self.batches, self.held_out, self.config, self.teacher = model, train, held_out, config, teacher
         self.epochs = config.epochs
         self.optimizer = _optimizer(model, config)
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
@@ -79,9 +87,16 @@ class _AccuracyStage:
             resting(self.model, bool(self.config.rest)) as still,
         ):
             output = self.forward(images)
-        output = output.to(torch.promote_types(output.dtype, torch.float32))  # never less, and float64 stays
+        output = _exact(output)
         loss = accuracy_loss(output, labels, self.config.label_smoothing)
         extra: dict[str, float] = {}
+        if self.teacher is not None and self.config.teacher:
+            with torch.no_grad(), any_size(self.teacher) if side else contextlib.nullcontext():
+                with products(self.config.bfloat16, device):
+                    known = self.teacher(images)
+            taught = teaching_loss(_exact(known), output)
+            loss = torch.lerp(loss, taught, self.config.teacher)
+            extra["taught"] = float(taught.detach())
         for name, weight, asked in self._asked_of_the_weights(sums, still):
             loss = loss + weight * asked
             extra[name] = float(asked.detach())
@@ -163,6 +178,11 @@ class _AccuracyStage:
         return first_bad_layer(self.model, fitted(images, self.model))
 
 
+def _exact(output: Tensor) -> Tensor:
+    """Losses are never taken in less than float32, and float64 stays."""
+    return output.to(torch.promote_types(output.dtype, torch.float32))
+
+
 def _averaging(model: nn.Module) -> nn.Module:
     """DistributedDataParallel that leaves buffers alone; torch 2.13 has renamed the option."""
     ddp = nn.parallel.DistributedDataParallel
@@ -189,8 +209,15 @@ def train_accuracy(
     normalise: Normalisation | None = None,
     run: RunFolder | None = None,
     show: bool = True,
+    teacher: nn.Module | None = None,
 ) -> Trained:
-    """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out."""
+    """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out.
+    `teacher` is the network that `config.teacher` asks to answer like; it is put in evaluation mode and does not learn.
+    """
+    if (config.teacher is None) != (teacher is None):
+        raise UsageError(
+            "Training with a teacher: give both the network (teacher=) and its share of the loss (Stage1(teacher=0.5))."
+        )
     train, held_out = hold_out(data, config.holdout, config.seed)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     asked = [words for _, words, value in config.asked_of_rates() if value is not None]
@@ -199,10 +226,18 @@ def train_accuracy(
     set_p_(model, 1.0)
     batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise, config.augment)
     with global_batch_norm(model):
-        stage = _AccuracyStage(model, batches, checks, config)
+        stage = _AccuracyStage(model, batches, checks, config, _listened_to(teacher, model))
         at = run_stage(stage, run, config.checkpoint_minutes, show=show)
     stage.finish()
     return Trained(at.history[-1].get("accuracy"), at.history, at.seconds)
+
+
+def _listened_to(teacher: nn.Module | None, model: nn.Module) -> nn.Module | None:
+    """Where and how the pupil is, and still."""
+    if teacher is None:
+        return None
+    moved: nn.Module = teacher.to(device_of(model), memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return moved.eval().requires_grad_(False)
 
 
 def stage_batches(

@@ -62,6 +62,8 @@ class Train:
     """start stage 1 from this network, trained with --activation relu"""
     omega: float | None = None
     """with --from-relu: hold the maxima where its layers have this Omega (None, as in the paper: they run)"""
+    teacher: float | None = None
+    """with --from-relu: share of the loss of stage 1 that asks for that network's answers (None: labels alone)"""
     weights_lambda: float | None = None
     """weight of the Rate Inference Loss in stage 1, on the weights; with --omega, or maxima that run undo most of it
     (None, as in the paper: accuracy alone)"""
@@ -101,6 +103,7 @@ class Train:
             holdout=self.holdout,
             augment=self._augment(),
             seed=self.seed,
+            teacher=self.teacher,
             lam=self.weights_lambda,
             energy=self.energy,
             rest=self.rest,
