@@ -111,7 +111,8 @@ def test_a_relu_network_and_what_starts_from_it(tmp_path: Path, capsys: pytest.C
     assert main(["train", "--out", str(relu), "--activation", "relu", *words]) == 0
     assert not (relu / "stage2.safetensors").exists()
     from_relu = ["--from-relu", str(relu / "stage1.safetensors")]
-    assert main(["train", "--out", str(tmp_path / "rate"), *words, *from_relu, "--no-stage2"]) == 0
+    taught = ["--no-stage2", "--teacher", "0.5"]
+    assert main(["train", "--out", str(tmp_path / "rate"), *words, *from_relu, *taught]) == 0
     said(capsys)
     assert "plain ReLU and has none" in fails(
         capsys, 1, "convert", str(relu / "stage1.safetensors"), "--out", str(tmp_path / "x")

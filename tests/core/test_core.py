@@ -8,7 +8,7 @@ from torch import nn
 
 from ratenorm.core.energy import ACCUMULATE_PJ, MULTIPLY_ACCUMULATE_PJ, Cost, power, spike_energy, steps_to
 from ratenorm.core.fit import k_bound, k_curve, k_value
-from ratenorm.core.losses import accuracy_loss
+from ratenorm.core.losses import accuracy_loss, teaching_loss
 from ratenorm.core.rate_norm import SMALLEST_MAX, RateNorm, clip_rate, rate_norm_layers, set_p_
 
 
@@ -124,3 +124,21 @@ def test_the_accuracy_loss_is_cross_entropy() -> None:
     expected = -torch.log_softmax(logits, 1)[[0, 1], labels].mean()
     torch.testing.assert_close(accuracy_loss(logits, labels), expected)
     assert accuracy_loss(logits, labels, 0.2) != accuracy_loss(logits, labels)
+
+
+def test_a_teacher_is_met_where_the_answers_are_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    teacher = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    student = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    assert float(teaching_loss(teacher, teacher + 3.0)) == pytest.approx(0.0, abs=1e-12)  # a shift tells nothing
+    known, learned = (teacher / 2).softmax(1), (student / 2).softmax(1)
+    plain = 4 * (known * (known.log() - learned.log())).sum(1).mean()
+    assert float(teaching_loss(teacher, student)) == pytest.approx(float(plain), rel=1e-12)
+
+
+def test_the_gradient_of_a_teacher_keeps_its_size_at_any_temperature() -> None:
+    """With soft answers it tends to the difference of the outputs themselves, over their number."""
+    teacher = torch.tensor([[2.0, -1.0, -1.0]], dtype=torch.float64)
+    student = torch.tensor([[1.0, 1.0, -2.0]], dtype=torch.float64, requires_grad=True)  # both with mean 0
+    teaching_loss(teacher, student, 1e4).backward()
+    torch.testing.assert_close(student.grad, (student.detach() - teacher) / 3, rtol=1e-3, atol=1e-4)

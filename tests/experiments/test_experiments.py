@@ -86,6 +86,7 @@ def test_training_a_relu_network_has_no_second_stage(tmp_path: Path) -> None:
     [
         ({"activation": "relu", "stage2": None, "stage1": Stage1(lam=0.1)}, "no rates to learn"),
         ({"omega": 2.0}, "Give that one with --from-relu"),
+        ({"stage1": Stage1(teacher=0.5)}, "Training with --teacher: .* Give it with --from-relu"),
         ({"omega": 1.0, "from_relu": "x"}, "it must be above 1"),
         ({"omega": math.nan, "from_relu": "x"}, "it must be above 1"),
     ],

@@ -27,7 +27,7 @@ from ratenorm.train.stage1 import _AccuracyStage, start_from_relu_, train_accura
 from ratenorm.train.stage2 import _LatencyStage, train_latency
 
 STAGE1 = Stage1(epochs=3, batch_size=8, lr=0.05, holdout=12, augment=Augment(shift=1), ema=0.9, label_smoothing=0.1)
-RATES = replace(STAGE1, lam=0.3, energy=0.5, rest=0.5, steps=8)
+RATES = replace(STAGE1, lam=0.3, energy=0.5, rest=0.5, steps=8, teacher=0.5)
 STAGE2 = Stage2(epochs=2, batch_size=12, lam=0.3, holdout=12, per_layer=True)
 BATCHES1, BATCHES2 = 3 * 6, 2 * 2 * 4  # 60 images, 12 held out
 Train = Callable[[nn.Module, RunFolder | None], object]
@@ -44,8 +44,9 @@ def stage1(model: nn.Module, folder: RunFolder | None) -> object:
 
 def stage1_at_one_omega(model: nn.Module, folder: RunFolder | None) -> object:
     torch.manual_seed(8)
-    start_from_relu_(model, tiny_cnn(nn.ReLU, channels=3), Batches(image_set(), 20), omega=1.5)
-    return train_accuracy(model, image_set(), RATES, run=folder, show=False)
+    relu = tiny_cnn(nn.ReLU, channels=3)
+    start_from_relu_(model, relu, Batches(image_set(), 20), omega=1.5)
+    return train_accuracy(model, image_set(), RATES, run=folder, show=False, teacher=relu)
 
 
 def stage2(model: nn.Module, folder: RunFolder | None) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -208,6 +210,47 @@ def test_an_energy_needs_a_rate_norm_layer_and_a_positive_number() -> None:
     for wrong in (0.0, -1.0, float("nan")):
         with pytest.raises(UsageError, match=r"energy is .*must be positive"):
             Stage1(energy=wrong)
+
+
+class Contrarian(nn.Module):
+    """A teacher of three classes that is sure of the one behind the right one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.right = trained_maxima()
+        train_accuracy(self.right, image_set(90), Stage1(epochs=8, batch_size=10, lr=0.05, holdout=0), show=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert not torch.is_grad_enabled()
+        return 5 * torch.roll(self.right(x), 1, dims=1)
+
+
+def test_a_teacher_is_believed_as_far_as_its_share_goes() -> None:
+    teacher, data = Contrarian(), image_set(90)
+    before = state_of(teacher)
+    taught = {}
+    for share in (0.1, 1.0):
+        model = held_maxima()
+        config = Stage1(epochs=8, batch_size=10, lr=0.05, holdout=0, teacher=share)
+        outcome = train_accuracy(model, data, config, show=False, teacher=teacher)
+        assert outcome.history[-1]["taught"] > 0.0
+        with torch.no_grad():
+            answers = model(data.images).argmax(1)
+        taught[share] = float((answers == (data.labels + 1) % 3).float().mean())
+    assert taught[0.1] < 0.2
+    assert taught[1.0] > 0.8
+    assert all(torch.equal(value, state_of(teacher)[name]) for name, value in before.items())  # it learns nothing
+
+
+def test_a_teacher_and_its_share_come_together() -> None:
+    config = Stage1(epochs=1, batch_size=10, holdout=0)
+    with pytest.raises(UsageError, match="give both the network"):
+        train_accuracy(rate_net(), image_set(), config, show=False, teacher=tiny_cnn(channels=3))
+    with pytest.raises(UsageError, match="give both the network"):
+        train_accuracy(rate_net(), image_set(), replace(config, teacher=0.5), show=False)
+    for wrong in (0.0, 1.1, float("nan")):
+        with pytest.raises(UsageError, match=r"teacher is .*it must lie in \(0, 1\]"):
+            Stage1(teacher=wrong)
 
 
 def test_stage_2_needs_a_rate_norm_layer() -> None:

@@ -176,7 +176,9 @@ def _stages(preset: Preset) -> Iterator[str]:
     seldom = "" if rnl.energy is None else f", the mean rate times {rnl.energy:g} in the loss"
     still = "" if rnl.rest is None else f", the current at rest times {rnl.rest:g}"
     early = "" if rnl.steps is None else f", rates of {rnl.steps} steps and more"
-    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{held}{learned}{seldom}{still}{early}"
+    taught = "" if rnl.teacher is None else f", {rnl.teacher:g} of the loss for the answers of the ReLU network"
+    asked = f"{held}{learned}{seldom}{still}{early}{taught}"
+    yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{asked}"
     tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam, *preset.lams}))
     yield f"stage 2: lambda one of {tried}, or p = 1, chosen on held-out images"
 

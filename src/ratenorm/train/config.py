@@ -49,8 +49,8 @@ class Stage1:
                 raise UsageError(f"Stage 1: {name} is {value}, {words}; it must be positive, or left out.")
         if self.teacher is not None and not 0.0 < self.teacher <= 1.0:
             raise UsageError(
-                f"Stage 1: teacher is {self.teacher}, the share of the loss that a teacher has (--teacher); it must lie "
-                "in (0, 1], or be left out."
+                f"Stage 1: teacher is {self.teacher}, the share of the loss that a teacher has (--teacher); it must "
+                "lie in (0, 1], or be left out."
             )
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")

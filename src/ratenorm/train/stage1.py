@@ -78,9 +78,8 @@ class _AccuracyStage:
         side = size_at(self.config, step, self.steps)
         device = device_of(self.model)
         images, labels = fitted(shrunk(images, side), self.model), labels.to(device)
-        sizes = any_size(self.model) if side else contextlib.nullcontext()
         with (
-            sizes,
+            _sizes(self.model, side),
             products(self.config.bfloat16, device),
             after_steps(self.rate_norms.values(), steps_at(self.config, step)),
             watched(self.layers.values()) as sums,
@@ -90,10 +89,9 @@ class _AccuracyStage:
         output = _exact(output)
         loss = accuracy_loss(output, labels, self.config.label_smoothing)
         extra: dict[str, float] = {}
-        if self.teacher is not None and self.config.teacher:
-            with torch.no_grad(), any_size(self.teacher) if side else contextlib.nullcontext():
-                with products(self.config.bfloat16, device):
-                    known = self.teacher(images)
+        if self.teacher is not None and self.config.teacher is not None:
+            with torch.no_grad(), _sizes(self.teacher, side), products(self.config.bfloat16, device):
+                known = self.teacher(images)
             taught = teaching_loss(_exact(known), output)
             loss = torch.lerp(loss, taught, self.config.teacher)
             extra["taught"] = float(taught.detach())
@@ -176,6 +174,11 @@ class _AccuracyStage:
         if silent:
             return f"layer {silent[0]} does not fire: its Omega is infinite. A smaller lambda on the weights may help"
         return first_bad_layer(self.model, fitted(images, self.model))
+
+
+def _sizes(model: nn.Module, side: int) -> contextlib.AbstractContextManager[None]:
+    """While images are shrunk to `side` (0: they are not), the network takes what comes."""
+    return any_size(model) if side else contextlib.nullcontext()
 
 
 def _exact(output: Tensor) -> Tensor:
