@@ -35,7 +35,8 @@ from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.export.spiking import load, save
 from ratenorm.graph.net import SpikingNet
 from ratenorm.train.config import Stage1, Stage2
-from ratenorm.train.stage1 import start_from_relu_, train_accuracy
+from ratenorm.train.from_relu import start_from_relu_
+from ratenorm.train.stage1 import train_accuracy
 from ratenorm.train.stage2 import train_latency
 
 __all__ = [

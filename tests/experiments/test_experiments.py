@@ -30,7 +30,8 @@ from ratenorm.export.network import NetworkSpec, load_network
 from ratenorm.export.spiking import load
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
-from ratenorm.train.stage1 import hold_out, start_from_relu_
+from ratenorm.train.from_relu import start_from_relu_
+from ratenorm.train.stage1 import hold_out
 
 TRAINING = TrainConfig(
     stage1=Stage1(epochs=2, batch_size=32, lr=0.05, holdout=40, augment=Augment(shift=1), ema=0.9),

@@ -22,8 +22,9 @@ from ratenorm.errors import FileFormatError, RatenormError, TrainingError
 from ratenorm.runs import METRICS, RunFolder
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.interrupt import Interrupted, Interrupts
-from ratenorm.train.stage1 import _AccuracyStage, start_from_relu_, train_accuracy
+from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
 from ratenorm.train.stage2 import _LatencyStage, train_latency
 
 STAGE1 = Stage1(epochs=3, batch_size=8, lr=0.05, holdout=12, augment=Augment(shift=1), ema=0.9, label_smoothing=0.1)

@@ -14,9 +14,10 @@ from ratenorm.core.rate_norm import RateNorm, clip_rate, rate_norm_layers
 from ratenorm.data import Batches
 from ratenorm.errors import DataError, TrainingError, UsageError
 from ratenorm.train.config import Stage1, Stage2, learning_rate
+from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.loop import accuracy, evaluating
 from ratenorm.train.rates import mean_rate, omegas, watched
-from ratenorm.train.stage1 import _AccuracyStage, hold_out, start_from_relu_, train_accuracy
+from ratenorm.train.stage1 import _AccuracyStage, hold_out, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
 

@@ -23,8 +23,9 @@ from ratenorm.experiments.record import ann_entry, make_record
 from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.runs import RunFolder
 from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.loop import accuracy, evaluating
-from ratenorm.train.stage1 import hold_out, start_from_relu_, train_accuracy
+from ratenorm.train.stage1 import hold_out, train_accuracy
 from ratenorm.train.stage2 import train_latency
 
 STAGE1_FILE, STAGE2_FILE = "stage1.safetensors", "stage2.safetensors"
