@@ -185,3 +185,18 @@ def test_small_rates_are_cut_off_in_bfloat16_too() -> None:
     layer.steps = 200
     x = torch.tensor([0.0039, 0.0049, 0.0051, 0.0149], dtype=torch.bfloat16)
     assert layer(x).tolist() == pytest.approx([0.0, 0.0, 0.005, 0.01], rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_a_clip_whose_ceiling_does_not_learn_has_the_gradient_of_the_plain_clip(dtype: torch.dtype) -> None:
+    """The way of every training of stage 1 on a CPU; values on either side of both ends, and on them."""
+    theta = torch.tensor(1.5, dtype=dtype)
+    x = torch.tensor([-1.0, 0.0, 0.25, 1.4, 1.5, 1.6, 2.9, 4.0], dtype=dtype, requires_grad=True)
+    plain = x.detach().clone().requires_grad_()
+    weights = torch.arange(1.0, 9.0).to(dtype)
+    (ClipActivation.apply(x, theta) * weights).sum().backward()
+    torch.where((plain > 0) & (plain < theta), plain, plain.detach()).mul(weights).sum().backward()
+    assert x.grad is not None
+    assert plain.grad is not None
+    assert torch.equal(x.grad, plain.grad)
+    assert int((x.grad != 0).sum()) == 2
