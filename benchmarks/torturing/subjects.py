@@ -31,6 +31,7 @@ STAGE1 = Stage1(
     lam=0.1,
     rest=0.5,
     steps=8,
+    settle=20,
 )  # a checkpoint after every step
 STAGE2 = Stage2(epochs=1, batch_size=10, lam=0.1, holdout=10, checkpoint_minutes=0.0)
 

@@ -28,7 +28,7 @@ from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
 from ratenorm.train.stage2 import _LatencyStage, train_latency
 
 STAGE1 = Stage1(epochs=3, batch_size=8, lr=0.05, holdout=12, augment=Augment(shift=1), ema=0.9, label_smoothing=0.1)
-RATES = replace(STAGE1, lam=0.3, energy=0.5, rest=0.5, steps=8, teacher=0.5)
+RATES = replace(STAGE1, lam=0.3, energy=0.5, rest=0.5, steps=8, teacher=0.5, settle=16)
 STAGE2 = Stage2(epochs=2, batch_size=12, lam=0.3, holdout=12, per_layer=True)
 BATCHES1, BATCHES2 = 3 * 6, 2 * 2 * 4  # 60 images, 12 held out
 Train = Callable[[nn.Module, RunFolder | None], object]

@@ -69,6 +69,7 @@ class Preset:
 
 SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part of the long training
 HELD_OUT = 2000  # choices (lambda) are made on these
+SETTLE = 8000  # images for the statistics of networks that learn with early rates, which are not those of the limit
 OMEGA = 2.3  # where the maxima of Rate Norm are held
 THREE = (0, 1, 2)
 NARROW = "512-wide fully connected layers"
@@ -109,7 +110,10 @@ def _preset(
     if rest is not None:
         besides += f"; the mean square of the current at rest, in thresholds, is in that loss too, times {rest:g}"
     if early is not None:
-        besides += f"; rates are those of {early} steps or more, drawn for each batch"
+        besides += (
+            f"; rates are those of {early} steps or more, drawn for each batch, and BatchNorm's statistics are taken "
+            f"anew at the end, over {SETTLE:,} images"
+        )
     if teacher is not None:
         besides += f"; the ReLU network's answers are learned beside the labels, with {teacher:g} of the loss"
     return Preset(
@@ -126,6 +130,7 @@ def _preset(
             energy=energy,
             rest=rest,
             steps=early,
+            settle=None if early is None else SETTLE,
             teacher=teacher,
             bfloat16=bfloat16 if tune_bfloat16 is None else tune_bfloat16,
             **both,
@@ -161,6 +166,9 @@ ALL: tuple[Preset, ...] = (
         0.2,
         8,
         tune_lr=0.04,
+        rest=3.0,
+        early=64,
+        teacher=0.5,
         seeds=THREE,
         where="workhorse",
         note="ResNet-20 of Table 1 in pre-activation form",
@@ -172,15 +180,15 @@ ALL: tuple[Preset, ...] = (
         "cifar10",
         24,
         0.05,
-        8,
+        7,
         tune_lr=0.03,
         lam=0.1,
         smooth=0.1,
-        energy=2.0,
+        energy=1.5,
         lams=(),
         learn=8_000,
-        rest=6.0,
-        early=16,
+        rest=4.0,
+        early=32,
         teacher=0.7,
         bfloat16=False,
         tune_bfloat16=True,

@@ -80,7 +80,7 @@ class TrainConfig:
     def to_json(self) -> dict[str, Any]:
         """Without what was not asked for and is new: trainings of versions that did not have it go on."""
         own = asdict(self)
-        for later in ("energy", "rest", "steps", "teacher"):
+        for later in ("energy", "rest", "steps", "teacher", "settle"):
             if own["stage1"][later] is None:
                 del own["stage1"][later]
         return own

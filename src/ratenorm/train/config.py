@@ -30,6 +30,9 @@ class Stage1:
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
+    settle: int | None = (
+        None  # images over which BatchNorm's statistics are taken anew at the end (train/settle.py)
+    )
     teacher: float | None = None  # share of the loss that asks for the answers of the ReLU network it starts from
     # What the weights learn besides accuracy; with all four None they learn that alone, as in the paper.
     lam: float | None = None  # weight of the Rate Inference Loss (Eq. 9)
@@ -51,6 +54,11 @@ class Stage1:
             raise UsageError(
                 f"Stage 1: teacher is {self.teacher}, the share of the loss that a teacher has (--teacher); it must "
                 "lie in (0, 1], or be left out."
+            )
+        if self.settle is not None and self.settle < 1:
+            raise UsageError(
+                f"Stage 1: settle is {self.settle}, the images over which statistics are taken anew (--settle); it "
+                "must be at least 1, or left out."
             )
         if self.small_size < 0:
             raise UsageError(f"Stage 1: small_size is {self.small_size}; it must be 0 (never) or a side in pixels.")

@@ -37,6 +37,7 @@ from ratenorm.train.precision import products
 from ratenorm.train.rates import after_steps, mean_rate, omegas, steps_at, watched
 from ratenorm.train.resolution import any_size, shrunk, size_at
 from ratenorm.train.rest import resting
+from ratenorm.train.settle import settle_
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,12 @@ def train_accuracy(
     with global_batch_norm(model):
         stage = _AccuracyStage(model, batches, checks, config, _listened_to(teacher, model))
         at = run_stage(stage, run, config.checkpoint_minutes, show=show)
-    stage.finish()
-    return Trained(at.history[-1].get("accuracy"), at.history, at.seconds)
+        stage.finish()
+        reached = at.history[-1].get("accuracy")
+        if config.settle is not None:
+            settle_(model, batches, config.settle, config.epochs)
+            reached = None if checks is None else accuracy(model, checks)
+    return Trained(reached, at.history, at.seconds)
 
 
 def _listened_to(teacher: nn.Module | None, model: nn.Module) -> nn.Module | None:

@@ -73,6 +73,9 @@ class Train:
     """weight of the current at rest in stage 1, on the weights: deep networks answer sooner (None: biases are free)"""
     early: int | None = None
     """stage 1 learns with the rates that so many steps, or more, will give (None, as in the paper: of the limit)"""
+    settle: int | None = None
+    """after stage 1, take BatchNorm's statistics anew over so many training images: with --ema and --early those of the
+    training are of other weights and rates (None: leave them)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
     bfloat16: bool = False
@@ -108,6 +111,7 @@ class Train:
             energy=self.energy,
             rest=self.rest,
             steps=self.early,
+            settle=self.settle,
             bfloat16=self.bfloat16,
         )
         stage2 = Stage2(
