@@ -30,9 +30,7 @@ class Stage1:
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
-    settle: int | None = (
-        None  # images over which BatchNorm's statistics are taken anew at the end (train/settle.py)
-    )
+    settle: int | None = None  # images over which BatchNorm's statistics are taken anew at the end (train/settle.py)
     teacher: float | None = None  # share of the loss that asks for the answers of the ReLU network it starts from
     # What the weights learn besides accuracy; with all four None they learn that alone, as in the paper.
     lam: float | None = None  # weight of the Rate Inference Loss (Eq. 9)
