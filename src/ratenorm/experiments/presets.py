@@ -69,7 +69,6 @@ class Preset:
 
 SMALL = {"cifar10": 24, "cifar100": 24}  # side of the images in the first part of the long training
 HELD_OUT = 2000  # choices (lambda) are made on these
-SETTLE = 8000  # images for the statistics of networks that learn with early rates, which are not those of the limit
 OMEGA = 2.3  # where the maxima of Rate Norm are held
 THREE = (0, 1, 2)
 NARROW = "512-wide fully connected layers"
@@ -93,11 +92,13 @@ def _preset(
     rest: float | None = None,
     early: int | None = None,
     teacher: float | None = None,
+    settle: int | None = None,
     **more: Any,
 ) -> Preset:
     """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`;
     with an `energy` to fire seldom, with a `rest` to do without currents at rest, with `early` to be right after few
-    steps, with a `teacher` to answer as the ReLU network does.
+    steps, with a `teacher` to answer as the ReLU network does; `settle` gives statistics of the limit to what has learned
+    early rates.
 
     Stage 2 learns p, a single number, from `learn` images: it stands still after some thirty batches.
     """
@@ -110,12 +111,11 @@ def _preset(
     if rest is not None:
         besides += f"; the mean square of the current at rest, in thresholds, is in that loss too, times {rest:g}"
     if early is not None:
-        besides += (
-            f"; rates are those of {early} steps or more, drawn for each batch, and BatchNorm's statistics are taken "
-            f"anew at the end, over {SETTLE:,} images"
-        )
+        besides += f"; rates are those of {early} steps or more, drawn for each batch"
     if teacher is not None:
         besides += f"; the ReLU network's answers are learned beside the labels, with {teacher:g} of the loss"
+    if settle is not None:
+        besides += f"; BatchNorm's statistics are taken anew at the end, over {settle:,} images"
     return Preset(
         name,
         model,
@@ -130,7 +130,7 @@ def _preset(
             energy=energy,
             rest=rest,
             steps=early,
-            settle=None if early is None else SETTLE,
+            settle=settle,
             teacher=teacher,
             bfloat16=bfloat16 if tune_bfloat16 is None else tune_bfloat16,
             **both,
@@ -189,6 +189,7 @@ ALL: tuple[Preset, ...] = (
         learn=8_000,
         rest=4.0,
         early=32,
+        settle=8_000,
         teacher=0.7,
         bfloat16=False,
         tune_bfloat16=True,
