@@ -97,8 +97,7 @@ def _preset(
 ) -> Preset:
     """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`;
     with an `energy` to fire seldom, with a `rest` to do without currents at rest, with `early` to be right after few
-    steps, with a `teacher` to answer as the ReLU network does; `settle` gives what has learned early rates the statistics
-    of the limit.
+    steps, with a `teacher` to answer as the ReLU network does, with `settle` to have the statistics of the limit.
 
     Stage 2 learns p, a single number, from `learn` images: it stands still after some thirty batches.
     """
