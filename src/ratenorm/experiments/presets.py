@@ -97,7 +97,7 @@ def _preset(
 ) -> Preset:
     """ReLU for `epochs`, then `tune` epochs with Rate Norm that learn the Rate Inference Loss, weighted with `lam`;
     with an `energy` to fire seldom, with a `rest` to do without currents at rest, with `early` to be right after few
-    steps, with a `teacher` to answer as the ReLU network does, with `settle` to have the statistics of the limit.
+    steps, with a `teacher` to answer as the ReLU network does, with `settle` to have the statistics of so many steps.
 
     Stage 2 learns p, a single number, from `learn` images: it stands still after some thirty batches.
     """
@@ -114,7 +114,7 @@ def _preset(
     if teacher is not None:
         besides += f"; the ReLU network's answers are learned beside the labels, with {teacher:g} of the loss"
     if settle is not None:
-        besides += f"; BatchNorm's statistics are taken anew at the end, over {settle:,} images"
+        besides += f"; BatchNorm's statistics are taken anew at the end, of the rates after {settle} steps"
     return Preset(
         name,
         model,
@@ -188,7 +188,7 @@ ALL: tuple[Preset, ...] = (
         learn=8_000,
         rest=4.0,
         early=32,
-        settle=8_000,
+        settle=128,
         teacher=0.7,
         bfloat16=False,
         tune_bfloat16=True,

@@ -177,7 +177,7 @@ def _stages(preset: Preset) -> Iterator[str]:
     still = "" if rnl.rest is None else f", the current at rest times {rnl.rest:g}"
     early = "" if rnl.steps is None else f", rates of {rnl.steps} steps and more"
     taught = "" if rnl.teacher is None else f", {rnl.teacher:g} of the loss for the answers of the ReLU network"
-    settled = "" if rnl.settle is None else f", statistics taken anew over {rnl.settle:,} images"
+    settled = "" if rnl.settle is None else f", statistics of the rates of {rnl.settle} steps"
     asked = f"{held}{learned}{seldom}{still}{early}{taught}{settled}"
     yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{asked}"
     tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam, *preset.lams}))

@@ -30,7 +30,7 @@ class Stage1:
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
-    settle: int | None = None  # images over which BatchNorm's statistics are taken anew at the end (train/settle.py)
+    settle: int | None = None  # take BatchNorm's statistics anew at the end, of the rates after so many steps
     teacher: float | None = None  # share of the loss that asks for the answers of the ReLU network it starts from
     # What the weights learn besides accuracy; with all four None they learn that alone, as in the paper.
     lam: float | None = None  # weight of the Rate Inference Loss (Eq. 9)
@@ -55,7 +55,7 @@ class Stage1:
             )
         if self.settle is not None and self.settle < 1:
             raise UsageError(
-                f"Stage 1: settle is {self.settle}, the images over which statistics are taken anew (--settle); it "
+                f"Stage 1: settle is {self.settle}, the steps after which statistics are taken anew (--settle); it "
                 "must be at least 1, or left out."
             )
         if self.small_size < 0:

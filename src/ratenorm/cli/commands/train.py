@@ -74,8 +74,8 @@ class Train:
     early: int | None = None
     """stage 1 learns with the rates that so many steps, or more, will give (None, as in the paper: of the limit)"""
     settle: int | None = None
-    """after stage 1, take BatchNorm's statistics anew over so many training images: with --ema and --early those of the
-    training are of other weights and rates (None: leave them)"""
+    """after stage 1, take BatchNorm's statistics anew, of the rates after so many steps: with --ema and --early the
+    training's own are of other weights and other rates (None: leave them)"""
     images: int | None = None
     """train on so many images only (reduced scale)"""
     bfloat16: bool = False
