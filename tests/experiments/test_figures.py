@@ -18,6 +18,7 @@ from ratenorm.experiments.figures import PICTURES, Source, make_figure, read_fig
 from ratenorm.experiments.headline import race
 from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.presets import BY_NAME
+from ratenorm.experiments.results_page import write_page
 from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
 from ratenorm.export.network import load_network, save_network
@@ -163,3 +164,21 @@ def test_figure_4_of_another_network_is_not_remembered(tmp_path: Path, source: S
     second = made("fig4", moved, tmp_path / "b")
     thresholds = [[layer["threshold"] for layer in found["data"]["runs"][0]["layers"]] for found in (first, second)]
     assert thresholds[0] != thresholds[1]
+
+
+@pytest.mark.parametrize("name", ["fig6", "fig7"])
+def test_the_page_says_where_a_figure_tells_of_another_network(
+    name: str, source: Source, tiny_results: Path, tmp_path: Path
+) -> None:
+    results = Path(shutil.copytree(tiny_results / "results", tmp_path / "results"))
+    path = make_figure(name, name, source, results / "figures")
+    for picture in read_figure(path)["pictures"]:
+        (results / "figures" / picture).touch()
+    page = write_page(results).read_text()
+    assert f"### Figure {name[-1]}" in page
+    assert "an earlier training" not in page
+    record = {**source.record, "runs": [{**run} for run in source.record["runs"]]}
+    ours = next(run for run in record["runs"] if run["name"] == "RNL + RIL")
+    ours["accuracy"] = [*ours["accuracy"][:-1], ours["accuracy"][-1] + 0.05]
+    records.write(results / f"{source.networks.label}.json", record)
+    assert "**Of an earlier training of this network**" in write_page(results).read_text()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ratenorm import records
 from ratenorm.experiments.choosing import label
-from ratenorm.experiments.figures import read_figure
+from ratenorm.experiments.figures import RUNS_SHOWN, read_figure
 from ratenorm.experiments.headline import headline
 from ratenorm.experiments.results_tables import PART, Group, accuracy_at_t, grouped, other_methods, table_1
 from ratenorm.files import sweep_of, write_atomic
 
+EARLIER = (
+    "**Of an earlier training of this network**: the record has changed since, and a run shown here is not through all "
+    "test images yet. "
+)
+LAST_DIGIT = 1e-4  # figures are rounded
 SIGN_OF_A_RECORD = b'"ratenorm-record"'
 
 
@@ -72,10 +77,25 @@ def _figures(folder: Path) -> list[str]:
         if not pictures:
             continue
         number = figure["figure"].removeprefix("fig")
-        lines += [f"### Figure {number}", "", f"{figure['caption']} Scale: {figure['scale']}. Data: [{path.name}]"
+        earlier = EARLIER if _tells_of_another(figure, folder.parent) else ""
+        caption = f"{earlier}{figure['caption']} Scale: {figure['scale']}."
+        lines += [f"### Figure {number}", "", f"{caption} Data: [{path.name}]"
                   f"({folder.name}/{path.name}).", ""]  # fmt: skip
         lines += [f"![Figure {number}]({folder.name}/{name})\n" for name in pictures]
     return ["## Figures", "", *lines] if lines else []
+
+
+def _tells_of_another(figure: Mapping[str, Any], results: Path) -> bool:
+    """The record that a figure was read off has other runs by now: a network trained anew, or another choice."""
+    path = results / str(figure["config"].get("record"))
+    if figure["figure"] not in RUNS_SHOWN or not path.exists():
+        return False
+    now = {run["name"]: run["accuracy"] for run in records.read(path)["runs"]}
+    return any(
+        len(run["accuracy"]) != len(now.get(run["name"], ()))
+        or any(abs(a - b) > LAST_DIGIT for a, b in zip(run["accuracy"], now[run["name"]], strict=True))
+        for run in figure["data"]["runs"]
+    )
 
 
 def _choices(groups: Sequence[Group]) -> list[str]:
