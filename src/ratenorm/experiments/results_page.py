@@ -86,9 +86,10 @@ def _figures(folder: Path) -> list[str]:
 
 
 def _tells_of_another(figure: Mapping[str, Any], results: Path) -> bool:
-    """The record that a figure was read off has other runs by now: a network trained anew, or another choice."""
+    """The record that a figure was read off has other runs by now: a network trained anew, or another choice. (What
+    ran the network itself is not asked.)"""
     path = results / str(figure["config"].get("record"))
-    if figure["figure"] not in RUNS_SHOWN or not path.exists():
+    if not RUNS_SHOWN.get(figure["figure"]) or not path.exists():
         return False
     now = {run["name"]: run["accuracy"] for run in records.read(path)["runs"]}
     return any(
