@@ -17,7 +17,7 @@ EARLIER = (
     "**Of an earlier training of this network**: the record has changed since, and a run shown here is not through all "
     "test images yet. "
 )
-LAST_DIGIT = 1e-4  # figures are rounded
+LAST_DIGIT = 1e-6  # figures are rounded to seven digits; one image of 10,000 is 1e-4
 SIGN_OF_A_RECORD = b'"ratenorm-record"'
 
 

@@ -19,7 +19,7 @@ from ratenorm.data import Batches
 from ratenorm.train.loop import evaluating, fitted
 from ratenorm.train.rates import after_steps
 
-IMAGES = 8000  # a batch's mean is off by a hundredth of the spread or so; that of sixty of them by a thousandth
+IMAGES = 8000  # some sixty batches: their mean is an eighth as noisy as one of them
 
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -41,7 +41,7 @@ def settle_(model: nn.Module, batches: Batches, steps: int | None, epoch: int = 
 
 
 @contextmanager
-def _counting(layers: list[nn.modules.batchnorm._BatchNorm]) -> Iterator[None]:
+def _counting(layers: list[_BatchNorm]) -> Iterator[None]:
     """Layers that start anew and weigh all batches alike."""
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
