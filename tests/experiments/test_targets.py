@@ -57,6 +57,23 @@ def test_a_typo_is_answered_with_all_names() -> None:
         plan(["fig4"], network="vgg")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--whole"], "no run is named"),
+        (["--seeds"], "no seed is named"),
+        (["--seeds", "0", "-1"], "-1 is below 0"),
+    ],
+)
+def test_an_option_without_its_values_never_starts_hours_of_work(
+    given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--work", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    assert main(["reproduce", *where, *given]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_has_to_be_trained_is_said_with_its_hours(tmp_path: Path) -> None:
     at = Folders(tmp_path, tmp_path / "results", None, Scale())
     (line, *_), vgg = list(announcement(plan(["fig4"]), at)), BY_NAME["vgg16-cifar10"]

@@ -75,6 +75,9 @@ class Plan:
 
 def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] | None = None) -> Plan:
     """What the words ask for: targets, presets or parts of their names; nothing: everything."""
+    if seeds is not None and (not seeds or min(seeds) < 0):
+        given = f"{min(seeds)} is below 0" if seeds else "no seed is named"
+        raise UsageError(f"Reproducing with --seeds: {given}. Give one or more whole numbers from 0 on, such as 0 1 2.")
     wanted: set[str] = set()
     shown: dict[str, Shown] = {}
     for word in words or [*BY_NAME, *BY_TARGET]:
@@ -106,11 +109,11 @@ def runs_named(words: Sequence[str] | None) -> tuple[str, ...] | None:
     if words is None or list(words) == [NOTHING]:
         return None if words is None else ()
     known = {job.name for job in jobs(1)}
-    if unknown := [word for word in words if word not in known]:
-        raise UsageError(
-            f"Reproducing with --whole: no run is called {unknown[0]!r}. There are: {', '.join(sorted(known))}; or "
-            f"{NOTHING} by itself."
-        )
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:  # without a name it would not be clear whether all runs are meant or none
+        wrong = f"no run is called {unknown[0]!r}" if unknown else "no run is named"
+        there = ", ".join(f'"{name}"' for name in sorted(known))  # names have commas of their own
+        raise UsageError(f"Reproducing with --whole: {wrong}. There are: {there}; or {NOTHING} by itself.")
     return tuple(words)
 
 
