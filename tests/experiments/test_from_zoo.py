@@ -6,13 +6,15 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ratenorm import records, zoo
+from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.networks import Networks
-from ratenorm.experiments.presets import ALL, BY_NAME
+from ratenorm.experiments.presets import ALL, BASELINES, BY_NAME
 from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.spiking_runs import Job, jobs
@@ -172,3 +174,28 @@ def test_no_long_training_of_the_zoo_would_be_done_again(name: str) -> None:
     [preset] = [p for p in ALL if name.startswith(p.name)]
     seed = int(name.removesuffix("-relu").partition("-s")[2] or 0)
     assert Networks(preset, seed, Path("nowhere"), Scale(), None, zoo.folder()).relu_in_zoo
+
+
+def test_the_recipe_as_published_takes_relu_network_and_baselines_from_ours(
+    tiny_zoo: Path, tiny_results: Path, tiny: Scale, tmp_path: Path, small_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = BY_NAME["cnn7-mnist-published"]
+    stage1 = preset.rnl
+    assert (preset.omega, stage1.lam, stage1.energy, stage1.rest, stage1.steps, stage1.teacher) == (None,) * 6
+    assert preset.ril.lam == 0.5  # the paper's is tried first
+    assert preset.relu == PRESET.relu
+    simulated: list[str] = []
+
+    def counted(name: str, *args: Any, **kwargs: Any) -> Any:
+        simulated.append(name)
+        return watched_evaluation(name, *args, **kwargs)
+
+    monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", counted)
+    shutil.copy(tiny_results / "results" / f"{NAME}.json", tmp_path)
+    said: list[str] = []
+    reproduce(Networks(preset, 0, tmp_path / "work", tiny, None, tiny_zoo), tmp_path, said.append)
+    assert [line for line in said if "the zoo has" in line] == [f"  the zoo has {NAME}-relu: not trained again"]
+    record = records.read(tmp_path / "cnn7-mnist-published-s0-short.json")
+    assert [run["name"] for run in record["runs"]] == [job.name for job in jobs(preset.steps)]
+    assert not set(simulated) & set(BASELINES.values())
+    assert "RNL" in simulated or "RNL + RIL" in simulated

@@ -176,7 +176,7 @@ def test_a_stopped_evaluation_leaves_a_record_that_says_so_and_goes_on(
     partial = records.read(tmp_path / "cnn7-mnist-s0-short.json")
     assert [run["name"] for run in partial["runs"]] == simulated
     assert partial["scale"].startswith("unfinished: 3 of 4 runs; reduced")
-    assert "unfinished" in write_page(tmp_path).read_text()
+    assert "seed 0: 3 of 4 runs\n" in write_page(tmp_path).read_text()
     monkeypatch.setattr("ratenorm.experiments.spiking_runs.watched_evaluation", watched_evaluation)
     reproduce(*words)
     whole = records.read(tiny_results / "results" / "cnn7-mnist-s0-short.json")

@@ -14,7 +14,7 @@ from ratenorm.experiments.headline import headline, race
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2
 from ratenorm.experiments.presets import BASELINES, BY_NAME, IN_TABLE_2
 from ratenorm.experiments.results_page import write_page
-from ratenorm.experiments.results_tables import accuracy_at_t, grouped, other_methods, table_1
+from ratenorm.experiments.results_tables import accuracy_at_t, departures, grouped, other_methods, table_1
 
 
 @pytest.fixture
@@ -70,9 +70,10 @@ def test_seeds_at_different_points_are_one_row_that_says_which_is_missing_what(r
     parts[2]["runs"] = [run for run in parts[2]["runs"] if run["name"] != "SpikeNorm"]
     (group,) = grouped(parts)
     assert group.seeds == "0, 1, 2"
-    assert group.scale == f"{scale}; unfinished: seed 1 6 of 14 runs, seed 2 4 of 14 runs"
+    assert group.scale == scale
+    assert group.still_open == "seed 1: 6 of 14 runs; seed 2: 4 of 14 runs"
     alike = [{**part, "scale": parts[1]["scale"]} for part in parts]
-    assert grouped(alike)[0].scale == f"{scale}; unfinished: seeds 0, 1, 2 6 of 14 runs"
+    assert grouped(alike)[0].still_open == "seeds 0, 1, 2: 6 of 14 runs"
     assert len(group.runs("RNL")) == 3
     assert group.having("SpikeNorm").numbers == [0, 1]
     assert cells(accuracy_at_t(group), "| SpikeNorm (seed 0, 1) |")
@@ -86,13 +87,41 @@ def test_seeds_at_different_points_are_one_row_that_says_which_is_missing_what(r
     assert not any(line.startswith("| cnn7") for line in headline([group]))
 
 
-def test_how_a_network_departs_from_the_papers_is_said_beside_its_figures(record: dict[str, Any]) -> None:
-    record["config"]["preset"]["note"] = record["config"]["preset"]["rnl_note"] = ""
-    assert "Not as in the paper" not in "\n".join(table_1(grouped([record])))
-    record["config"]["preset"]["note"], record["config"]["preset"]["rnl_note"] = "narrow layers", "Trained otherwise"
-    (group,) = grouped([record])
-    assert f"- {group.network} on {group.data}: narrow layers. Trained otherwise." in table_1([group])
-    assert "narrow layers. Trained otherwise." in "\n".join(accuracy_at_t(group))
+def test_how_a_network_departs_from_the_papers_is_said_once_and_pointed_to_beside_its_figures(
+    record: dict[str, Any], tmp_path: Path
+) -> None:
+    seen = BY_NAME[record["config"]["preset"]["name"]].seen
+    assert f"{seen}." in departures(grouped([record]))[2]  # what was known of the test images is told with the recipe
+    record["config"]["preset"] |= {"name": "another", "note": "", "rnl_note": ""}
+    records.write(tmp_path / "record.json", record)
+    assert "Not as in the paper" not in write_page(tmp_path).read_text()
+    record["config"]["preset"] |= {"note": "narrow layers", "rnl_note": "Trained otherwise"}
+    records.write(tmp_path / "record.json", record)
+    page = write_page(tmp_path).read_text()
+    assert "## Not as in the paper\n\n- cnn7 on mnist: narrow layers. Trained otherwise.\n" in page
+    assert "[Not as in the paper](#not-as-in-the-paper)" in "\n".join(accuracy_at_t(grouped([record])[0]))
+
+
+def test_what_is_still_open_is_said_once_and_nothing_where_all_is_through(
+    record: dict[str, Any], tmp_path: Path
+) -> None:
+    records.write(tmp_path / "record.json", record)
+    assert "still open" not in write_page(tmp_path).read_text()
+    records.write(tmp_path / "record.json", record | {"scale": f"unfinished: 6 of 14 runs; {record['scale']}"})
+    page = write_page(tmp_path).read_text()
+    assert "## What is still open" in page
+    assert page.count("6 of 14 runs") == 1
+    assert "- cnn7 on mnist, seed 0: 6 of 14 runs\n" in page
+
+
+def test_runs_of_several_machines_are_said_to_be(record: dict[str, Any], tmp_path: Path) -> None:
+    record["hardware"] |= {"cpu": "Abacus", "cores": 2, "threads": 1}
+    for run in record["runs"]:
+        run.pop("hardware", None)
+    record["runs"][0]["hardware"] = record["hardware"] | {"cpu": "Slide rule", "threads": 2}
+    records.write(tmp_path / "record.json", record)
+    page = write_page(tmp_path).read_text()
+    assert "Slide rule, 2 cores, 2 threads and Abacus, 2 cores, 1 thread;" in page
 
 
 def test_one_seed_is_said_and_has_no_spread(record: dict[str, Any]) -> None:
@@ -174,12 +203,56 @@ def test_the_headline_also_races_from_half_a_threshold_where_that_was_run(record
     assert "| 90 % |" in rows[0]
 
 
+def test_a_race_is_between_runs_on_the_same_images(record: dict[str, Any]) -> None:
+    vgg = as_vgg(record)
+    run_of(vgg, "RNL + RIL").update(images=1000, source_accuracy=0.95)
+    assert not [line for line in headline(grouped([vgg])) if "| RNL + RIL † |" in line]
+    run_of(vgg, "Max Norm").update(images=1000, source_accuracy=0.95)
+    assert [line for line in headline(grouped([vgg])) if "| RNL + RIL † |" in line]
+
+
+def test_a_figure_of_a_part_of_the_images_is_not_set_against_the_papers(record: dict[str, Any]) -> None:
+    vgg = as_vgg(record)
+    whole = cells(table_1(grouped([vgg])), "| vgg16")
+    run_of(vgg, "RNL").update(images=1000, source_accuracy=0.95)
+    part = cells(table_1(grouped([vgg])), "| vgg16")
+    assert whole[10] == f"{93 - 92.86:+.2f}"
+    assert part[10] == "-"
+    assert all(cell.endswith("†") for cell in part[4:7])
+    assert not any(cell.endswith("†") for cell in whole)
+
+
+def test_methods_that_end_in_one_spiking_network_are_named(record: dict[str, Any]) -> None:
+    for at, run in enumerate(record["runs"]):
+        run["accuracy"] = [0.01 * at] * len(run["accuracy"])
+    assert "The same spiking network" not in "\n".join(accuracy_at_t(grouped([record])[0]))
+    for name in ("RNL", "Max Norm, our weights"):
+        run_of(record, name).update({key: run_of(record, "RNL + RIL")[key] for key in ("v0", "accuracy", "spikes")})
+    text = "\n".join(accuracy_at_t(grouped([record])[0]))
+    first, second = text.split("All from our weights")
+    assert "The same spiking network: RNL = RNL + RIL." in first
+    assert "The same spiking network: RNL = RNL + RIL = Max Norm, our weights." in second
+
+
+def test_a_variant_of_a_training_has_rows_of_its_own(record: dict[str, Any]) -> None:
+    published = copy.deepcopy(record)
+    published["config"]["preset"] |= {"name": "cnn7-mnist-published", "variant": "as published"}
+    groups = grouped([published, record])
+    assert [group.title for group in groups] == ["cnn7 on mnist", "cnn7 on mnist, as published"]
+    assert cells(table_1(groups), "| cnn7, as published")[1:3] == ["mnist", "0 (one seed)"]
+
+
 def test_what_max_norm_does_not_reach_is_a_bound(record: dict[str, Any]) -> None:
     vgg, cut = as_vgg(record), as_vgg(record, steps=256)
     true, bound = (cells(headline(grouped([r])), "| vgg16") for r in (vgg, cut))
     assert bound[6] == "> 256"
     assert float(bound[7].strip("> ")) < float(true[7])
     assert float(bound[8].strip("< ")) > float(true[8])
+    later = copy.deepcopy(vgg) | {"seed": 1}
+    run_of(later, "Max Norm")["accuracy"] = [0.1] * 512
+    assert (
+        cells(headline(grouped([vgg, later])), "| vgg16")[6] == "> 450 (1 of 2 seeds there)"
+    )  # 388 and 512: no spread
     never = copy.deepcopy(cut)
     run_of(never, "RNL + RIL")["accuracy"] = [0.1] * 256
     assert cells(headline(grouped([never])), "| vgg16")[5:9] == ["-", "-", "-", "-"]
@@ -206,14 +279,14 @@ def test_what_a_reader_of_a_run_must_know_stands_on_the_page(record: dict[str, A
     assert "  - RNL, RMP: measured on a Sunday" in write_page(tmp_path).read_text()
 
 
-def test_a_short_run_has_its_row_in_table_1_and_no_more_beside_whole_ones(
-    record: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_short_run_has_its_row_apart_and_no_more_beside_whole_ones(record: dict[str, Any], tmp_path: Path) -> None:
     records.write(tmp_path / "short.json", record)
     assert "## Accuracy at T: cnn7 on mnist" in write_page(tmp_path).read_text()  # there is nothing else to show
     records.write(tmp_path / "whole.json", {**as_vgg(record, 8), "scale": "full"} | {"seed": 1})
     page = write_page(tmp_path).read_text()
     assert "## Accuracy at T: cnn7 on mnist" not in page
     assert "## Table 2: vgg16 on cifar10" in page
-    assert "a short run proves a preset and no more: cnn7 on mnist." in page
-    assert [line.partition("| mnist")[0] for line in page.splitlines() if "| mnist" in line] == ["| cnn7 "]
+    before, after = page.split("## Networks of Table 1 that are not trained yet")
+    assert "| mnist" not in before
+    assert [line.partition("| mnist")[0] for line in after.splitlines() if "| mnist" in line] == ["| cnn7 "]
+    assert before.index("## Headline") < before.index("## Table 1") < before.index("## Table 2")

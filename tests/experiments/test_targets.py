@@ -43,7 +43,8 @@ def test_a_figure_shows_one_network_and_asks_for_no_other() -> None:
 
 
 def test_parts_of_names_and_nothing_at_all() -> None:
-    assert set(names(["mnist"])) == {"cnn7-mnist", "alexnet-mnist"}
+    assert set(names(["mnist"])) == {"cnn7-mnist", "cnn7-mnist-published", "alexnet-mnist"}
+    assert set(names(["cnn7-mnist"])) == {"cnn7-mnist"}
     assert set(names(["vgg16-cifar10"])) == {"vgg16-cifar10"}  # a whole name is no part of another
     everything = plan([])
     assert [preset for preset, _ in everything.networks] == list(ALL)

@@ -47,8 +47,19 @@ class Networks:
 
     @property
     def zoo_name(self) -> str:
-        """Of the network with Rate Norm layers; the one with ReLU has `-relu` behind it."""
+        """Of the network with Rate Norm layers."""
         return self.whole.name if self.scale.full and self.seed == 0 else self.label
+
+    @property
+    def zoo_relu(self) -> str:
+        """Of the network with ReLU, which may be another preset's."""
+        return f"{self.of_base.zoo_name}-relu"
+
+    @property
+    def of_base(self) -> Networks:
+        """Those whose ReLU network these go on from: their own, or another preset's."""
+        base = self.whole.base or self.whole.name
+        return replace(self, whole=replace(self.whole, name=base, base=""))
 
     @property
     def data(self) -> DataConfig:
@@ -87,21 +98,21 @@ class Networks:
 
     def train_relu(self, say: Say) -> None:
         """The ReLU network alone."""
-        name, config = f"{self.zoo_name}-relu", self._training(None)
-        if self.zoo is not None and take_relu(name, self.zoo, config.to_json(), self.relu):
-            say(f"  the zoo has {name}: not trained again")
+        config = self._training(None)
+        if self.zoo is not None and take_relu(self.zoo_relu, self.zoo, config.to_json(), self.relu):
+            say(f"  the zoo has {self.zoo_relu}: not trained again")
         _train(config, self.relu.parent)
 
     @property
     def relu_in_zoo(self) -> bool:
-        return self.zoo is not None and has(f"{self.zoo_name}-relu", self.zoo, self._training(None).to_json())
+        return self.zoo is not None and has(self.zoo_relu, self.zoo, self._training(None).to_json())
 
     @property
     def in_zoo(self) -> bool:
         """Nothing has to be trained: the zoo has the ReLU network, and the one that went on from it."""
         if self.zoo is None or not self.relu_in_zoo:
             return False
-        config = self._training(self.zoo / f"{self.zoo_name}-relu.safetensors")
+        config = self._training(self.zoo / f"{self.zoo_relu}.safetensors")
         return has(self.zoo_name, self.zoo, _as_begun(self.zoo / self.zoo_name, config))
 
     @property

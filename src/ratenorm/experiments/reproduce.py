@@ -23,7 +23,7 @@ from ratenorm.experiments.calibration import calibration_images
 from ratenorm.experiments.networks import Networks, Say
 from ratenorm.experiments.paper import numbers_for
 from ratenorm.experiments.record import ann_entry, make_record, scale_of, scale_of_part
-from ratenorm.experiments.spiking_runs import Bench, Known, Which, jobs, simulate_all
+from ratenorm.experiments.spiking_runs import Bench, RunKey, Which, jobs, simulate_all
 from ratenorm.experiments.training import at_p_one, test_accuracy
 from ratenorm.export.network import load_network
 from ratenorm.files import sweep, sweep_of
@@ -89,12 +89,15 @@ def _simulate(
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
     lasting = path.parent / UNFINISHED / networks.label
-    bench = Bench(models, spec, test, images, folder, lasting, _known(path, len(test), preset.steps), right)
+    known = {} if not preset.base else _known(path.with_name(f"{networks.of_base.label}.json"), len(test), preset.steps)
+    known |= _known(path, len(test), preset.steps)
+    bench = Bench(models, spec, test, images, folder, lasting, known, right)
     simulate_all(bench, preset.steps, partial(keep, head), whole)
 
 
-def _known(path: Path, images: int, steps: int) -> Known:
-    """The runs of an earlier record: it lives longer than the folder it was made in."""
+def _known(path: Path, images: int, steps: int) -> dict[RunKey, dict[str, Any]]:
+    """The runs of an earlier record: it lives longer than the folder it was made in. They say which machine they were
+    made on, since the record will be written anew on this one."""
     if not path.exists():
         return {}
     try:
@@ -104,7 +107,7 @@ def _known(path: Path, images: int, steps: int) -> Known:
     weights = record["config"].get("weights")
     if not isinstance(weights, dict) or record["data"]["images"] != images:
         return {}
-    runs = {run["name"]: run for run in record["runs"]}
+    runs = {run["name"]: {"hardware": record["hardware"], **run} for run in record["runs"]}
     same = [job for job in jobs(steps) if job.name in runs and runs[job.name]["steps"] == job.steps]
     found = [(job, runs[job.name]) for job in same]
     return {

@@ -10,7 +10,17 @@ from ratenorm import records
 from ratenorm.experiments.choosing import label
 from ratenorm.experiments.figures import RUNS_SHOWN, read_figure
 from ratenorm.experiments.headline import headline
-from ratenorm.experiments.results_tables import PART, Group, accuracy_at_t, grouped, other_methods, table_1
+from ratenorm.experiments.record import scale_of_runs
+from ratenorm.experiments.results_tables import (
+    PART,
+    Group,
+    accuracy_at_t,
+    departures,
+    grouped,
+    in_table_2,
+    other_methods,
+    table_1,
+)
 from ratenorm.files import sweep_of, write_atomic
 
 EARLIER = (
@@ -39,6 +49,7 @@ def write_page(results: Path) -> Path:
         *(_tables(groups) if groups else ["No network is reproduced yet.", ""]),
         *_figures(results / "figures"),
         *_choices(groups),
+        *_still_open(groups),
         *_sources(groups),
     ]
     sweep_of(results / "README.md", seconds=60)  # another command may be writing it at this moment
@@ -58,14 +69,24 @@ def _about_parts(groups: Sequence[Group]) -> list[str]:
 
 
 def _tables(groups: Sequence[Group]) -> list[str]:
-    """Of networks that were only proven by a short run, near chance, nothing but their row in Table 1; unless there are
-    no others."""
-    whole = [group for group in groups if not group.scale.startswith("reduced")] or groups
-    shown = {(group.network, group.data) for group in whole}
-    short = [f"{g.network} on {g.data}" for g in groups if (g.network, g.data) not in shown]
-    left_out = [f"Only in the table above, since a short run proves a preset and no more: {', '.join(short)}.", ""]
-    at_t = [line for group in whole if group.steps for line in accuracy_at_t(group)]
-    return [*table_1(groups), *(left_out if short else []), *other_methods(whole), *at_t, *headline(whole)]
+    """The paper's order of importance: what it claims, its two tables, then our other networks. Networks that were only
+    proven by a short run, near chance, stand apart; unless there are no others."""
+    whole = [group for group in groups if not group.short] or groups
+    proven = [group for group in groups if group not in whole]
+    papers_first = sorted(whole, key=lambda group: not in_table_2(group))
+    tables = [*headline(papers_first), *table_1(whole), *other_methods(whole)]
+    tables += [line for group in papers_first if group.steps for line in accuracy_at_t(group)]
+    return [*tables, *(_proven(proven) if proven else []), *departures(whole)]
+
+
+def _proven(groups: Sequence[Group]) -> list[str]:
+    return [
+        "## Networks of Table 1 that are not trained yet",
+        "",
+        "Their presets are proven by a short run, which shows that all of it runs and no more.",
+        "",
+        *table_1(groups)[2:],
+    ]
 
 
 def _figures(folder: Path) -> list[str]:
@@ -116,20 +137,33 @@ def _choice(record: dict[str, Any]) -> str:
     return f"- {_title(record)}, {choice['images']:,} images: {label(best)} (mean p {mean:.3f}); tried: {tried}"
 
 
+def _still_open(groups: Sequence[Group]) -> list[str]:
+    missing = [f"- {group.title}, {group.still_open}" for group in groups if group.still_open]
+    about = "Runs over all test images that there are; `ratenorm reproduce` goes on with the others."
+    return ["## What is still open", "", about, "", *missing, ""] if missing else []
+
+
 def _sources(groups: Sequence[Group]) -> list[str]:
     lines = ["## Where these come from", ""] if groups else []
     for record in (r for group in groups for r in group.records):
-        machine, trained = record["hardware"], record["config"].get("training_seconds", {})
+        trained = record["config"].get("training_seconds", {})
         times = ", ".join(f"{part} trained in {_duration(seconds)}" for part, seconds in trained.items())
         versions = ", ".join(f"{k} {v}" for k, v in sorted(record["versions"].items()))
         lines.append(
             f"- {_title(record)}: {times + '; ' if times else ''}with its runs {_duration(record['seconds'])}; "
-            f"{machine['cpu']}, {machine['cores']} cores; {versions}; scale: {record['scale']}"
+            f"{_machines(record)}; {versions}; scale: {scale_of_runs(record)}"
         )
         for note in dict.fromkeys(run["note"] for run in record["runs"] if "note" in run):
             names = ", ".join(run["name"] for run in record["runs"] if run.get("note") == note)
             lines.append(f"  - {names}: {note}")
     return lines
+
+
+def _machines(record: dict[str, Any]) -> str:
+    """Where the runs were simulated, each machine once; a record without them: where it was written."""
+    used = [run.get("hardware", record["hardware"]) for run in record["runs"]] or [record["hardware"]]
+    words = [f"{m['cpu']}, {m['cores']} cores, {m['threads']} thread{'s' * (m['threads'] != 1)}" for m in used]
+    return " and ".join(dict.fromkeys(words))
 
 
 def _title(record: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +10,16 @@ from typing import Any
 
 from ratenorm.core.energy import steps_to
 from ratenorm.experiments.paper import TABLE_1, TABLE_2, TABLE_2_STEPS
-from ratenorm.experiments.presets import ALL, BASELINES, IN_TABLE_2, OUR_WEIGHTS
-from ratenorm.experiments.record import UNFINISHED, scale_of_runs, unfinished
+from ratenorm.experiments.presets import ALL, BASELINES, BY_NAME, IN_TABLE_2, OUR_WEIGHTS
+from ratenorm.experiments.record import scale_of_runs, unfinished
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 JUDGED_AT = 256  # the T at which a conversion loss is read off
 OURS = ("RNL", "RNL + RIL")
 HALF = ", v(0) = θ/2"  # behind the name of a run that starts there
 PART = "†"  # behind figures of a part of the images
+REDUCED = "reduced"  # how the scale of a short run begins
+DEPARTURES = "Not as in the paper"
 NEAR = 0.01 + 1e-6  # one point; accuracies in a record are rounded to seven digits
 
 Record = dict[str, Any]
@@ -29,7 +32,8 @@ class Group:
 
     network: str
     data: str
-    scale: str
+    variant: str  # what sets it apart from another training of the same network
+    scale: str  # of the runs there are, whether or not others are still missing
     records: tuple[Record, ...]
 
     @property
@@ -38,13 +42,34 @@ class Group:
 
     @property
     def notes(self) -> list[str]:
-        """How the network and its training depart from the paper's, as its preset says."""
+        """How the network and its training depart from the paper's, as its preset says, and what was known of the test
+        images when it was written: that is told of the preset as it is now, whatever an old record has."""
         preset = self.records[0]["config"].get("preset", {})
-        return [f"{text}." for key in ("note", "rnl_note") if (text := preset.get(key))]
+        known = BY_NAME.get(preset.get("name", ""))
+        told = [*(preset.get(key) for key in ("note", "rnl_note")), known.seen if known else ""]
+        return [f"{text}." for text in told if text]
+
+    @property
+    def short(self) -> bool:
+        """Proven by a short run: figures near chance, to be shown apart."""
+        return self.scale.startswith(REDUCED)
+
+    @property
+    def still_open(self) -> str:
+        """Of which seeds how many runs are through, where some are not."""
+        alike: dict[str, list[str]] = {}
+        for record in self.records:
+            if part := unfinished(record):
+                alike.setdefault(part, []).append(str(record["seed"]))
+        return "; ".join(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}: {part}" for part, seeds in alike.items())
+
+    @property
+    def title(self) -> str:
+        return f"{self.network} on {self.data}{', ' * bool(self.variant)}{self.variant}"
 
     @property
     def who(self) -> str:
-        return f"{self.network} | {self.data} | {self.seeds}"
+        return f"{self.network}{', ' * bool(self.variant)}{self.variant} | {self.data} | {self.seeds}"
 
     @property
     def steps(self) -> int:
@@ -79,26 +104,14 @@ class Group:
 
 def grouped(found: Sequence[Record]) -> list[Group]:
     """In the order of the presets; what is none of them comes last."""
-    place = {(preset.model, preset.data): i for i, preset in enumerate(ALL)}
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    place = {(preset.model, preset.data, preset.variant): i for i, preset in enumerate(ALL)}
+    groups: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in sorted(found, key=lambda r: int(r["seed"])):
-        groups.setdefault((record["ann"]["name"], record["data"]["name"], scale_of_runs(record)), []).append(record)
-    return [
-        Group(network, data, _scale(scale, members), tuple(members))
-        for (network, data, scale), members in sorted(
-            groups.items(), key=lambda item: place.get(item[0][:2], len(place))
-        )
-    ]
-
-
-def _scale(scale: str, members: Sequence[Record]) -> str:
-    """The scale of the runs that are shown, and of which seeds some are still missing."""
-    alike: dict[str, list[str]] = {}
-    for record in members:
-        if part := unfinished(record):
-            alike.setdefault(part, []).append(str(record["seed"]))
-    missing = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {part}" for part, seeds in alike.items()]
-    return f"{scale}; {UNFINISHED}: {', '.join(missing)}" if missing else scale
+        variant = str(record["config"].get("preset", {}).get("variant", ""))
+        key = (record["ann"]["name"], record["data"]["name"], variant, scale_of_runs(record))
+        groups.setdefault(key, []).append(record)
+    in_order = sorted(groups.items(), key=lambda item: place.get(item[0][:3], len(place)))
+    return [Group(*key, tuple(members)) for key, members in in_order]
 
 
 def ann_of(record: Record, name: str) -> float:
@@ -112,12 +125,17 @@ def ann_of(record: Record, name: str) -> float:
 
 def percent(values: Sequence[float], sign: str = "", digits: int = 2) -> str:
     """A figure in per cent or points: mean and, over several seeds, standard deviation."""
-    shown = f"{100 * statistics.fmean(values):{sign}.{digits}f}"
+    shown = f"{100 * statistics.fmean(values):{sign}z.{digits}f}"
     return shown if len(values) == 1 else f"{shown} ± {100 * statistics.stdev(values):.{digits}f}"
 
 
 def _paper(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{100 * value:{sign}.2f}"
+
+
+def anchor(heading: str) -> str:
+    """Where a link to a heading leads, as GitHub names it."""
+    return heading.lower().replace(" ", "-")
 
 
 def head_of(*names: str) -> list[str]:
@@ -137,17 +155,24 @@ def table_1(groups: Sequence[Group]) -> list[str]:
             group.who,
             percent([float(r["ann"]["accuracy"]) for r in group.records]),
             percent(best) + group.only(done) + done.cut("RNL") if best else "-",
-            percent([ann - b for ann, b in zip(done.anns("RNL"), best, strict=True)], "+") if best else "-",
+            percent([ann - b for ann, b in zip(done.anns("RNL"), best, strict=True)], "+") + done.cut("RNL")
+            if best
+            else "-",
             _loss_at_end(group, "RNL"),
             _loss_at_end(group, f"RNL{HALF}"),
             f"*{_paper(paper)}*",
             f"*{_paper(theirs.get('conversion_loss'), '+')}*",
-            "-" if paper is None or not best else f"{100 * (statistics.fmean(best) - paper):+.2f}",
+            "-" if paper is None or not best or done.cut("RNL") else f"{100 * (statistics.fmean(best) - paper):+z.2f}",
             group.scale,
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    notes = [f"- {group.network} on {group.data}: {' '.join(group.notes)}" for group in groups if group.notes]
-    return [*lines, "", *(["Not as in the paper:", "", *notes, ""] if notes else [])]
+    return [*lines, ""]
+
+
+def departures(groups: Sequence[Group]) -> list[str]:
+    """How networks and trainings differ from the paper's."""
+    notes = [f"- {group.title}: {' '.join(group.notes)}" for group in groups if group.notes]
+    return [f"## {DEPARTURES}", "", *notes, ""] if notes else []
 
 
 def _loss_at_end(group: Group, name: str) -> str:
@@ -165,7 +190,10 @@ def other_methods(groups: Sequence[Group]) -> list[str]:
     lines = [
         "## Table 1, the other methods run by us on the same networks",
         "",
-        "Best accuracy over T from the ReLU network of the same recipe, and in brackets the loss against it.",
+        "Best accuracy over T from the ReLU network of the same recipe, and in brackets the loss against it. SpikeNorm "
+        "and RMP take the largest current of a single step, which here, where layers have biases and images are "
+        "constant currents, is up to many times the largest activation that Max Norm takes (`threshold` in the "
+        "records). Sengupta et al. ran networks without biases on Poisson input.",
         "",
         *head_of("network", "data", "seeds", *BASELINES.values(), "scale"),
     ]
@@ -181,30 +209,34 @@ def other_methods(groups: Sequence[Group]) -> list[str]:
     return [*lines, ""]
 
 
+def in_table_2(group: Group) -> bool:
+    return any(network == group.network for network, _ in TABLE_2) and group.data == "cifar10"
+
+
 def accuracy_at_t(group: Group) -> list[str]:
     """Table 2 for one network: as in the paper, then its methods from our weights, then what RNL + RIL loses."""
-    in_paper = any(network == group.network for network, _ in TABLE_2) and group.data == "cifar10"
-    ours = [f"{name}{start}" for start in ("", HALF) for name in OURS]
+    in_paper = in_table_2(group)
+    first = [*(f"{name}{start}" for start in ("", HALF) for name in OURS), *BASELINES.values()]
+    second = [*OURS, *(f"{name}{OUR_WEIGHTS}" for name in IN_TABLE_2)]
     lines = [
-        f"## {'Table 2' if in_paper else 'Accuracy at T'}: {group.network} on {group.data}, seeds {group.seeds}",
+        f"## {'Table 2' if in_paper else 'Accuracy at T'}: {group.title}",
         "",
-        " ".join(
-            [
-                f"Scale: {group.scale}. ANN with Rate Norm {percent([r['ann']['accuracy'] for r in group.records])}, "
-                f"with ReLU {percent([r['config']['relu_ann'] for r in group.records])}.",
-                *group.notes,
-            ]
-        ),
+        f"Scale: {group.scale}. Seeds: {group.seeds}. ANN with Rate Norm "
+        f"{percent([r['ann']['accuracy'] for r in group.records])}, with ReLU "
+        f"{percent([r['config']['relu_ann'] for r in group.records])}."
+        + (f" [{DEPARTURES}](#{anchor(DEPARTURES)}): its layers and its training." if group.notes else ""),
         "",
         "As in the paper: the baselines start from the ReLU network of the same recipe.",
         "",
-        *_rows(group, [*ours, *BASELINES.values()], in_paper),
+        *_rows(group, first, in_paper),
         "",
+        *_alike(group, first),
         "All from our weights: the baselines start from the Rate-Norm network at p = 1. What they see has passed its "
         "ceilings: where the calibration images reach these, Max Norm comes to the same thresholds as RNL.",
         "",
-        *_rows(group, [*OURS, *(f"{name}{OUR_WEIGHTS}" for name in IN_TABLE_2)], False),
+        *_rows(group, second, False),
         "",
+        *_alike(group, second),
     ]
     return [*lines, *(_losses(group) if in_paper else [])]
 
@@ -234,6 +266,17 @@ def _rows(group: Group, names: Sequence[str], with_paper: bool) -> list[str]:
     return lines
 
 
+def _alike(group: Group, names: Sequence[str]) -> list[str]:
+    """Which methods ended in one spiking network: then their rows are one run, and no comparison."""
+    by_run: dict[str, list[str]] = {}
+    for name in names:
+        if runs := group.runs(name):
+            told = [[run["v0"], run["accuracy"], run["spikes"]] for run in runs]
+            by_run.setdefault(json.dumps(told), []).append(name)
+    same = "; ".join(" = ".join(names) for names in by_run.values() if len(names) > 1)
+    return [f"The same spiking network: {same}.", ""] if same else []
+
+
 def _losses(group: Group) -> list[str]:
     """What RNL + RIL loses against its own ANN at each T, beside the paper's."""
     name = "RNL + RIL"
@@ -248,7 +291,7 @@ def _losses(group: Group) -> list[str]:
     at = dict(zip(TABLE_2_STEPS, theirs, strict=True))
     ours = {t: [ann - run["accuracy"][t - 1] for ann, run in zip(anns, runs, strict=True)] for t in steps}
     paper = {t: their_ann - (at[t] or 0.0) for t in steps}
-    difference = [f"{100 * (statistics.fmean(ours[t]) - paper[t]):+.2f}" for t in steps]
+    difference = [f"{100 * (statistics.fmean(ours[t]) - paper[t]):+z.2f}" for t in steps]
     return [
         f"{name}{group.cut(name)}: loss against its own ANN ({percent(anns)}; the paper's {100 * their_ann:.2f}).",
         "",

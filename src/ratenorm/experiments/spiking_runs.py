@@ -26,6 +26,7 @@ from ratenorm.convert.lower import lower
 from ratenorm.convert.thresholds import Method, Trained, parse
 from ratenorm.data import ImageSet
 from ratenorm.experiments import fingerprint
+from ratenorm.experiments.environment import hardware
 from ratenorm.experiments.evaluation import watched_evaluation
 from ratenorm.experiments.presets import BASELINES, IN_TABLE_2, OUR_WEIGHTS
 from ratenorm.experiments.record import run_entry
@@ -45,8 +46,8 @@ BATCH = 100
 SOURCES: dict[str, str] = {"relu": "with ReLU", "rnl": "with Rate Norm"}  # in words
 
 Which = Literal["relu", "rnl", "ril"]
-# Finished runs, by method, v(0), steps, weights and number of images.
-Known = Mapping[tuple[str, float, int, str, int], dict[str, Any]]
+RunKey = tuple[str, float, int, str, int]  # method, v(0), steps, weights, number of images
+Known = Mapping[RunKey, dict[str, Any]]  # finished runs
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _run(bench: Bench, job: Job, images: int) -> dict[str, Any]:
             options: dict[str, Any] = {"fit_images": K_IMAGES, "batch_size": BATCH, "folder": folder}
             options |= {"first": images if part else None, "lasting": bench.lasting}
             result = watched_evaluation(job.name, net, test, spec, job.steps, "auto", **options)
-            return run_entry(job.name, spec.model, net, _method(job), job.v0, result)
+            return {**run_entry(job.name, spec.model, net, _method(job), job.v0, result), "hardware": hardware()}
 
         found = remembered(folder, bench.name_of_net(net, job, images), simulated)
         return {**found, **(compared_with() if part else {})}

@@ -78,7 +78,14 @@ _RUN = object_of(
         "membrane_updates": _amount,
         "layers": list_of(_LAYER),
     },
-    {"early_exit": _EARLY_EXIT, "note": text, "images": integer(1), "source": text, "source_accuracy": _share},
+    {
+        "early_exit": _EARLY_EXIT,
+        "note": text,
+        "images": integer(1),
+        "hardware": json_object,
+        "source": text,
+        "source_accuracy": _share,
+    },
 )
 
 _DATA = object_of({"name": text, "split": text, "images": integer(1), "classes": list_of(text)})
