@@ -54,8 +54,38 @@ def test_parts_of_names_and_nothing_at_all() -> None:
 def test_a_typo_is_answered_with_all_names() -> None:
     with pytest.raises(UsageError, match=r"'fig5'.*cnn7-mnist.*table1.*fig7"):
         plan(["fig5"])
-    with pytest.raises(UsageError, match="No preset is called 'vgg'"):
-        plan(["fig4"], network="vgg")
+    for words in (["fig4"], ["table1"], []):  # also where it would not be used
+        with pytest.raises(UsageError, match="No preset is called 'vgg'"):
+            plan(words, network="vgg")
+    with pytest.raises(UsageError, match="called like ''"):  # an empty variable of a shell script is not everything
+        plan([""])
+
+
+def test_a_seed_named_twice_is_run_once() -> None:
+    assert names(["cnn7-mnist"], seeds=(1, 0, 1)) == {"cnn7-mnist": (1, 0)}
+
+
+def test_the_list_says_what_a_figure_needs_and_how_far_records_are(
+    tiny_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "cnn7-mnist-s0-short.json"
+    words = ["reproduce", "cnn7-mnist", "fig6", "--network", "cnn7-mnist", "--seeds", "0", "--short", "--list"]
+    words += ["--work", str(tmp_path / "work"), "--results", str(tmp_path)]
+
+    def seed_0() -> str:
+        assert main(words) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "needs cnn7-mnist" in next(line for line in lines if line.startswith("  fig6"))
+        return next(line.strip() for line in lines if "seed 0:" in line)
+
+    assert seed_0() == "seed 0: not begun"
+    whole = records.read(tiny_results / "results" / record.name)
+    records.write(record, whole)
+    assert seed_0() == "seed 0: not begun; all runs in its record"
+    records.write(record, whole | {"scale": f"unfinished: 6 of 14 runs; {whole['scale']}"})
+    assert seed_0() == "seed 0: not begun; 6 of 14 runs in its record"
+    record.write_text("{")
+    assert seed_0() == "seed 0: not begun; its record is damaged and will be written anew"
 
 
 @pytest.mark.parametrize(

@@ -245,3 +245,8 @@ def test_what_the_record_has_measured_on_these_weights_is_not_simulated_again(
     with pytest.raises(AssertionError, match="simulated again"):
         add_to_zoo(place, tmp_path / "zoo", 4, lambda text: None, tmp_path)
     assert simulated == ["v(0) = 0.5 θ", "v(0) = 0.5 θ", "v(0) = 0 θ"]
+
+
+def test_adding_without_a_name_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "add"]) == 2
+    assert "no preset is named" in capsys.readouterr().err

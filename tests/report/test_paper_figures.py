@@ -35,7 +35,9 @@ DATA: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
     "fig3": ([""], {}, {"analog": [0.5], "constant": [[[0.0, 0.5]]], "poisson": [[[1.0, 0.5]]]}),
     "fig4": (["", "-layers"], {}, {"runs": RUNS[:2]}),
     "fig6": (
-        ["a", "b", "c"], {"layers": ["features.0", "features.2"], "in_a_and_c": ["RNL", "Max Norm"]}, {"runs": RUNS}
+        ["a", "b", "c"],
+        {"layers": ["features.0", "features.2"], "in_a_and_c": ["RNL"], "only_in_c": ["Max Norm"]},
+        {"runs": RUNS},
     ),
     "fig7": (["a", "b"], {"target": 0.9}, {
         "runs": [run("RNL + RIL", speed=2, target=0.9), run("Max Norm", target=0.95)],
@@ -63,6 +65,13 @@ def test_every_figure_is_drawn_beside_its_data_and_always_alike(name: str, tmp_p
     before = [p.read_bytes() for p in pictures]
     assert all(b"<svg" in content for content in before)
     assert [p.read_bytes() for p in report.save_figure(path)] == before
+
+
+def test_figure_6_has_scaled_thresholds_in_its_last_part_only(tmp_path: Path) -> None:
+    first, _, last = (picture.read_text() for picture in report.save_figure(write("fig6", tmp_path)))
+    assert ">Max Norm<" not in first
+    assert ">Max Norm<" in last
+    assert ">RNL<" in first
 
 
 def test_figure_7_names_the_target_that_is_not_reached(tmp_path: Path) -> None:

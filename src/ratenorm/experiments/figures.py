@@ -204,7 +204,8 @@ def _figure_6(source: Source) -> Made:
         "of every layer. Dots in (b): from there on a run is within one point of its ANN."
         + (" Stage 2 left p at 1 here: RNL alone is the same network." if same else "")
     )
-    return caption, {"layers": picked, "in_a_and_c": [ours, *before, others[0]]}, {"runs": runs}, paper
+    config = {"layers": picked, "in_a_and_c": [ours, *before, others[0]], "only_in_c": [others[-1]]}  # RMP, as there
+    return caption, config, {"runs": runs}, paper
 
 
 def _thresholds(run: Mapping[str, Any]) -> list[float]:
@@ -230,21 +231,25 @@ def _figure_7(source: Source) -> Made:
     caption = (
         f"Energy ({source.name}): (a) power over time, shaded the energy to {text}; RNL + RIL against Max Norm: {said}"
         ". (b) logarithms of the speed-up and of the ratio of energies (p: proposed, RNL + RIL; b: baseline, Max Norm) "
-        "to each accuracy that both reach and keep. The paper (VGG-16 on CIFAR-10, 90 %): "
+        "to each accuracy above twice chance that both reach and keep. The paper (VGG-16 on CIFAR-10, 90 %): "
         f"{HEADLINE['steps']:.0f} against {HEADLINE['max_norm_steps']:.0f} steps ({HEADLINE['speed_up']} times), "
         f"energy {HEADLINE['energy_ratio']}."
     )
-    data = {"runs": runs, "ratio": _log_ratios(ours, theirs)}
+    chance = 1 / len(record["data"]["classes"])
+    data = {"runs": runs, "ratio": _log_ratios(ours, theirs, 2 * chance)}
     return caption, {"target": target or "own ANN - 1 point"}, data, dict(HEADLINE)
 
 
-def _log_ratios(ours: dict[str, Any], theirs: dict[str, Any], levels: int = 200) -> dict[str, list[float]]:
-    """log10 of speed-up and of energy to every accuracy that both runs reach and keep."""
+def _log_ratios(
+    ours: dict[str, Any], theirs: dict[str, Any], above: float, levels: int = 200
+) -> dict[str, list[float]]:
+    """log10 of speed-up and of energy to every accuracy that both runs reach and keep; `above` chance, where accuracy
+    comes and goes before any answer is due."""
     found: dict[str, list[float]] = {"accuracy": [], "log10_speed_up": [], "log10_energy": []}
     for level in (i / levels for i in range(1, levels)):
         a, b = steps_to(ours["accuracy"], level), steps_to(theirs["accuracy"], level)
-        if a is None or b is None or b == 1 or not sum(theirs["spikes"][:b]) or not sum(ours["spikes"][:a]):
-            continue  # never there, or there by chance before any answer was due
+        if level <= above or a is None or b is None or not sum(theirs["spikes"][:b]) or not sum(ours["spikes"][:a]):
+            continue
         found["accuracy"].append(level)
         found["log10_speed_up"].append(math.log10(b / a))
         found["log10_energy"].append(math.log10(sum(ours["spikes"][:a]) / sum(theirs["spikes"][:b])))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm import records
-from ratenorm.errors import UsageError
+from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.experiments.figures import PICTURES, RUNS_SHOWN, Source, make_figure
 from ratenorm.experiments.networks import Networks
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
@@ -78,6 +78,8 @@ def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] 
     if seeds is not None and (not seeds or min(seeds) < 0):
         given = f"{min(seeds)} is below 0" if seeds else "no seed is named"
         raise UsageError(f"Reproducing with --seeds: {given}. Give one or more whole numbers from 0 on, such as 0 1 2.")
+    seeds = None if seeds is None else tuple(dict.fromkeys(seeds))
+    other = None if network is None else named(network)  # a wrong name is told whether or not it would be used
     wanted: set[str] = set()
     shown: dict[str, Shown] = {}
     for word in words or [*BY_NAME, *BY_TARGET]:
@@ -87,7 +89,7 @@ def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] 
         elif not target.one_seed and target.networks:
             wanted |= set(target.networks)
         else:
-            preset = named(network or target.networks[0]) if target.networks else None
+            preset = (other or named(target.networks[0])) if target.networks else None
             shown[word] = Shown(word, preset, 0 if preset is None else (seeds or preset.seeds)[0])
     chosen = tuple((preset, tuple(seeds or preset.seeds)) for preset in ALL if preset.name in wanted)
     return Plan(chosen, tuple(sorted(shown.values(), key=lambda one: one.preset is not None)))
@@ -96,7 +98,7 @@ def plan(words: Sequence[str], network: str | None = None, seeds: Sequence[int] 
 def _presets_like(word: str) -> set[str]:
     if word in BY_NAME:
         return {word}  # and not vgg16-cifar100 with vgg16-cifar10
-    if found := {name for name in BY_NAME if word in name}:
+    if word and (found := {name for name in BY_NAME if word in name}):
         return found
     raise UsageError(
         f"Reproducing: no network, table or figure is called like {word!r}. There are: "
@@ -158,15 +160,27 @@ def listing(words: Sequence[str], wanted: Plan, at: Folders) -> Iterator[str]:
         for line in [*_stages(preset), *_papers_figures(preset)]:
             yield f"  {'':<25} {line}"
         for seed in seeds:
-            yield f"  {'':<25} seed {seed}: {state(preset, seed, at)}"
+            yield f"  {'':<25} seed {seed}: {state(preset, seed, at)}{_runs_done(preset, seed, at)}"
     if wanted.networks:
         yield f"  each with {', '.join(BASELINES.values())} on the ReLU network, {', '.join(IN_TABLE_2)} on our weights"
     chosen = [target for target in TARGETS if not words or target.name in words]
     if chosen:
         yield "tables and figures"
     for target in chosen:
-        needs = f"needs {', '.join(target.networks)}" if target.networks else "needs no network"
+        shown = next((s.preset.name for s in wanted.shown if s.name == target.name and s.preset), None)
+        networks = target.networks if shown is None else (shown,)
+        needs = f"needs {', '.join(networks)}" if networks else "needs no network"
         yield f"  {target.name:<10} {target.shows}; {needs}"
+
+
+def _runs_done(preset: Preset, seed: int, at: Folders) -> str:
+    """How many of its runs the record has, where there is one that can be read."""
+    if not (path := at.record(preset, seed)).exists():
+        return ""
+    try:
+        return f"; {unfinished(records.read(path)) or 'all runs'} in its record"
+    except FileFormatError:
+        return "; its record is damaged and will be written anew"
 
 
 def _stages(preset: Preset) -> Iterator[str]:

@@ -54,6 +54,11 @@ class Zoo:
                     f"{name:<32} {100 * entry.accuracy:6.2f} % of {entry.data:<9} {entry.bytes / 1e6:6.2f} MB  {path}"
                 )
             return
+        if not self.preset:
+            raise UsageError(
+                "Adding to the zoo: no preset is named. Give one of `ratenorm reproduce --list`, such as `ratenorm zoo "
+                "add cnn7-mnist`."
+            )
         root, scale = None if self.root is None else str(self.root), SHORT if self.short else Scale()
         networks = Networks(named(self.preset), self.seed, self.work, scale, root)
         add_to_zoo(networks, folder, self.steps, print, self.results)

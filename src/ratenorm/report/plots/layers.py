@@ -14,6 +14,8 @@ from ratenorm.report import style
 from ratenorm.report.measures import Run
 from ratenorm.report.style import MUTED, Size
 
+HIGHEST_K = 3.0  # where K is drawn to; before the first spikes it is 1
+
 
 def k_curves(runs: Sequence[Run], size: Size) -> Figure:
     """K over time, a panel a layer, a line a run; dashed the paper's bound 2Ω/t."""
@@ -37,7 +39,7 @@ def k_curves(runs: Sequence[Run], size: Size) -> Figure:
                 )
             ax.plot(steps, values, color=style.colour(i), linestyle=style.dash(i), linewidth=1.4)
         ax.set_yscale("log")
-        ax.set_ylim(lowest * 0.8, 2.0)
+        ax.set_ylim(lowest * 0.8, HIGHEST_K)
         style.step_axis(ax, longest, label=False, every=2)
         ax.yaxis.set_major_locator(LogLocator(10))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -92,9 +94,10 @@ def omega_and_threshold(runs: Sequence[Run], size: Size) -> Figure:
     _across_layers(upper, runs, size, lambda layer: layer["omega"])
     style.y_title(upper, "Ω, lower is faster")
     _across_layers(lower, runs, size, lambda layer: layer["threshold"], spread_of=_threshold_range)
-    style.y_title(lower, "threshold θ (units of the layer's input), whisker: smallest to largest channel")
-    if not size.wide:
-        style.y_title(lower, "threshold θ, whisker: all channels")
+    differ = any(low != high for run in runs for low, high in map(_threshold_range, run.data["layers"]))
+    units = " (units of the layer's input)" if size.wide else ""
+    whisker = ", whisker: smallest to largest channel" if size.wide else ", whisker: all channels"
+    style.y_title(lower, f"threshold θ{units}{whisker if differ else ''}")
     for ax in (upper, lower):
         ax.set_ylim(bottom=0)
     return figure

@@ -121,7 +121,7 @@ def depth_colours(count: int) -> list[str]:
 def _k_axes(ax: Axes, runs: Sequence[Run]) -> None:
     lowest = min((k for run in runs for layer in run.data["layers"] for k in layer["k"] if k), default=0.01)
     ax.set_yscale("log")
-    ax.set_ylim(lowest * 0.8, 3.0)
+    ax.set_ylim(lowest * 0.8, layers.HIGHEST_K)
     style.step_axis(ax, max(run.steps for run in runs), every=2)
     ax.yaxis.set_major_locator(LogLocator(10))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -132,6 +132,7 @@ def fast_inference(content: Mapping[str, Any], size: Size = WIDE) -> list[Figure
     """Figure 6: (a) K of some layers, (b) accuracy, (c) Omega and threshold of all layers."""
     runs, config = _runs(content["data"]["runs"]), content["config"]
     main = [run for run in runs if run.label in config["in_a_and_c"]]
+    in_c = [run for run in runs if run in main or run.label in config.get("only_in_c", ())]
     some = [
         {**run.data, "layers": [layer for layer in run.data["layers"] if layer["name"] in config["layers"]]}
         for run in main
@@ -139,7 +140,7 @@ def fast_inference(content: Mapping[str, Any], size: Size = WIDE) -> list[Figure
     return [
         layers.k_curves(_runs(some), size),
         accuracy.accuracy_over_time(runs, size),
-        layers.omega_and_threshold(main, size),
+        layers.omega_and_threshold(in_c, size),
     ]
 
 
