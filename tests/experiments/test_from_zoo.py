@@ -19,6 +19,7 @@ from ratenorm.experiments.reproduce import reproduce
 from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.spiking_runs import Job, jobs
 from ratenorm.experiments.targets import IN_ZOO, Folders, announcement, plan, run_plan, state
+from ratenorm.experiments.zoo_entries import add_to_zoo
 from ratenorm.export.network import load_network, save_network
 
 PRESET = BY_NAME["cnn7-mnist"]
@@ -199,3 +200,7 @@ def test_the_recipe_as_published_takes_relu_network_and_baselines_from_ours(
     assert [run["name"] for run in record["runs"]] == [job.name for job in jobs(preset.steps)]
     assert not set(simulated) & set(BASELINES.values())
     assert "RNL" in simulated or "RNL + RIL" in simulated
+    own = shutil.copytree(tiny_zoo, tmp_path / "zoo")
+    (added,) = add_to_zoo(Networks(preset, 0, tmp_path / "work", tiny), own, 4, said.append, tmp_path)
+    assert added.name == "cnn7-mnist-published-s0-short"  # and no second copy of the ReLU network
+    assert Networks(preset, 0, tmp_path / "elsewhere", tiny, None, own).in_zoo

@@ -59,17 +59,21 @@ def add_to_zoo(
     command = f"{preset.name} --seed{{}} {seed}{'' if scale.full else ' --short'}"
     commands = [f"ratenorm reproduce {command.format('s')}", f"ratenorm zoo add {command.format('')} --steps {steps}"]
     plain = Origin({"relu": configs["relu"]}, None, commands, versions(), preset.note)
-    relu = _store(f"{name}-relu", networks.relu, folder, test, plain, 0, None, say)
-    write_origin(relu.name, folder, configs["relu"], trained_seconds(networks.relu.parent))
+    stored = []
+    if not preset.base:  # otherwise it is that preset's
+        relu = _store(networks.zoo_relu, networks.relu, folder, test, plain, 0, None, say)
+        write_origin(relu.name, folder, configs["relu"], trained_seconds(networks.relu.parent))
+        stored.append(relu)
     if missing is not None:
-        say(f"{missing} is missing: only the ReLU network was added. Go on with {train}, then add again.")
-        return [relu]
-    notes = ". ".join(note for note in (preset.note, preset.rnl_note) if note)
+        added = "only the ReLU network was added" if stored else "nothing was added"
+        say(f"{missing} is missing: {added}. Go on with {train}, then add again.")
+        return stored
+    notes = ". ".join(note for note in (preset.note, preset.rnl_note, preset.seen) if note)
     origin = Origin(configs, _read(chosen), commands, versions(), notes)
     record = None if results is None else results / f"{networks.label}.json"
     ours = _store(name, networks.ril, folder, test, origin, steps, record, say)
     write_origin(name, folder, configs["rnl"], trained_seconds(networks.rnl.parent), origin.choice)
-    return [relu, ours]
+    return [*stored, ours]
 
 
 def _read(path: Path) -> dict[str, Any]:
