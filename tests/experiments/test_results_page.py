@@ -13,8 +13,9 @@ from ratenorm import records
 from ratenorm.experiments.headline import headline, race
 from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2
 from ratenorm.experiments.presets import BASELINES, BY_NAME, IN_TABLE_2
+from ratenorm.experiments.results_groups import grouped
 from ratenorm.experiments.results_page import write_page
-from ratenorm.experiments.results_tables import accuracy_at_t, departures, grouped, other_methods, table_1
+from ratenorm.experiments.results_tables import accuracy_at_t, departures, other_methods, table_1
 
 
 @pytest.fixture

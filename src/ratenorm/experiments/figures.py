@@ -30,7 +30,7 @@ from ratenorm.experiments.paper import HEADLINE, TABLE_2, TABLE_2_STEPS
 from ratenorm.experiments.presets import Preset
 from ratenorm.experiments.record import run_entry, scale_of_runs
 from ratenorm.experiments.remember import remembered
-from ratenorm.experiments.results_tables import ann_of
+from ratenorm.experiments.results_groups import ann_of
 from ratenorm.experiments.spiking_runs import K_IMAGES
 from ratenorm.experiments.toy import rate_norm_response, toy_firing_rates
 from ratenorm.export.network import load_network

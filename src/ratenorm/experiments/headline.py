@@ -8,7 +8,8 @@ from statistics import fmean
 
 from ratenorm.core.energy import steps_to
 from ratenorm.experiments.paper import HEADLINE
-from ratenorm.experiments.results_tables import HALF, NEAR, Group, Record, Run, ann_of, head_of, mean_of
+from ratenorm.experiments.results_groups import Group, Record, Run, ann_of
+from ratenorm.experiments.results_tables import HALF, NEAR, head_of, mean_of
 
 
 def headline(groups: Sequence[Group]) -> list[str]:

@@ -11,16 +11,8 @@ from ratenorm.experiments.choosing import label
 from ratenorm.experiments.figures import RUNS_SHOWN, read_figure
 from ratenorm.experiments.headline import headline
 from ratenorm.experiments.record import scale_of_runs
-from ratenorm.experiments.results_tables import (
-    PART,
-    Group,
-    accuracy_at_t,
-    departures,
-    grouped,
-    in_table_2,
-    other_methods,
-    table_1,
-)
+from ratenorm.experiments.results_groups import PART, Group, grouped
+from ratenorm.experiments.results_tables import accuracy_at_t, departures, in_table_2, other_methods, table_1
 from ratenorm.files import sweep_of, write_atomic
 
 EARLIER = (
