@@ -31,6 +31,7 @@ from ratenorm.convert.thresholds import (
     Trained,
     from_json,
     parse,
+    spike_norm,
 )
 from ratenorm.convert.thresholds.base import registry
 from ratenorm.core.losses import omega
@@ -379,6 +380,17 @@ def test_data_norm_is_the_larger_of_activation_and_weight() -> None:
         data = torch.full((1, 2), x)
         found = convert(model, DataNorm(), example=data, calibration=data).scales
         assert found["1"].threshold.item() == expected
+
+
+@pytest.mark.parametrize("room", [0, 70_000])
+def test_spike_norm_needs_no_room_for_currents(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Currents are kept between two passes where there is room for all, for some, or for none: the same thresholds."""
+    method, x = SpikeNorm(steps=8, images=40), images(40)
+    whole = scales(method, x)
+    monkeypatch.setattr(spike_norm, "_KEPT_BYTES", room)
+    assert {name: float(s.threshold) for name, s in scales(method, x).items()} == {
+        name: float(s.threshold) for name, s in whole.items()
+    }
 
 
 def test_spike_norm_is_the_largest_current_behind_spikes() -> None:

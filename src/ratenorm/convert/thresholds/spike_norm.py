@@ -17,6 +17,7 @@ from ratenorm.graph.net import Graph, Node
 from ratenorm.graph.ops import Activation, Input, MaxPool
 
 _CHUNK = 16  # images at a time
+_KEPT_BYTES = 2**31  # of currents kept between the two passes over a layer; what does not fit is computed twice
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,23 @@ class _LayerByLayer:
         self.graph, self.images, self.steps = graph, images, steps
         self.trains: dict[str, Tensor] = {}  # [T, N, …] of bytes
         self.scale: dict[str, SiteScale] = {}
+        self.kept: dict[int, Tensor] = {}  # by first image: currents of the site that will fire next
 
     def largest_current(self, site: Node) -> Tensor:
-        return torch.stack([self._current(site, n).amax() for n in range(0, len(self.images), _CHUNK)]).amax()
+        self.kept.clear()
+        largest, free = [], _KEPT_BYTES
+        for first in range(0, len(self.images), _CHUNK):
+            current = self._current(site, first)
+            largest.append(current.amax())
+            free -= current.nbytes
+            if free >= 0:
+                self.kept[first] = current
+        return torch.stack(largest).amax()
 
     def fire(self, site: Node, scale: SiteScale) -> None:
         trains = torch.empty(self.steps, len(self.images), *self.graph.shapes[site.name], dtype=torch.uint8)
         for first in range(0, len(self.images), _CHUNK):
-            current = self._current(site, first)
+            current = self.kept.pop(first) if first in self.kept else self._current(site, first)
             potential = torch.zeros_like(current[0])
             for t in range(self.steps):
                 spikes = integrate_and_fire_(potential, current[t], scale.threshold)
