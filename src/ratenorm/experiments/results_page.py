@@ -66,7 +66,8 @@ def _tables(groups: Sequence[Group]) -> list[str]:
     whole = [group for group in groups if not group.short] or groups
     proven = [group for group in groups if group not in whole]
     papers_first = sorted(whole, key=lambda group: not in_table_2(group))
-    tables = [*headline(papers_first), *table_1(whole), *other_methods(whole)]
+    of_relu = [group for group in whole if not group.variant]  # a variant has the ReLU network of another
+    tables = [*headline(papers_first), *table_1(whole), *other_methods(of_relu)]
     tables += [line for group in papers_first if group.steps for line in accuracy_at_t(group)]
     return [*tables, *(_proven(proven) if proven else []), *departures(whole)]
 
