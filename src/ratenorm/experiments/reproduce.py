@@ -89,8 +89,8 @@ def _simulate(
         "scale": str(scale) if not scale.full else scale_of(len(test), len(available), "test images"),
     }
     lasting = path.parent / UNFINISHED / networks.label
-    known = {} if not preset.base else _known(path.with_name(f"{networks.of_base.label}.json"), len(test), preset.steps)
-    known |= _known(path, len(test), preset.steps)
+    relus = path.with_name(f"{networks.of_base.label}.json")  # whose baselines start from the same ReLU network
+    known = {key: run for file in (relus, path) for key, run in _known(file, len(test), preset.steps).items()}
     bench = Bench(models, spec, test, images, folder, lasting, known, right)
     simulate_all(bench, preset.steps, partial(keep, head), whole)
 
