@@ -47,6 +47,7 @@ def table_1(groups: Sequence[Group]) -> list[str]:
         best = [max(run["accuracy"]) for run in done.runs("RNL")]
         theirs = TABLE_1.get((group.data, group.network), {})
         paper = theirs.get("snn_accuracy")
+        comparable = best and not done.cut("RNL") and not group.short
         cells = [
             group.who,
             percent([float(r["ann"]["accuracy"]) for r in group.records]),
@@ -58,7 +59,7 @@ def table_1(groups: Sequence[Group]) -> list[str]:
             _loss_at_end(group, f"RNL{HALF}"),
             f"*{_paper(paper)}*",
             f"*{_paper(theirs.get('conversion_loss'), '+')}*",
-            "-" if paper is None or not best or done.cut("RNL") else f"{100 * (statistics.fmean(best) - paper):+z.2f}",
+            f"{100 * (statistics.fmean(best) - paper):+z.2f}" if paper is not None and comparable else "-",
             group.scale,
         ]
         lines.append("| " + " | ".join(cells) + " |")
