@@ -237,12 +237,16 @@ def test_methods_that_end_in_one_spiking_network_are_named(record: dict[str, Any
     assert "The same spiking network: RNL = RNL + RIL = Max Norm, our weights." in second
 
 
-def test_a_variant_of_a_training_has_rows_of_its_own(record: dict[str, Any]) -> None:
+def test_a_variant_of_a_training_has_rows_of_its_own(record: dict[str, Any], tmp_path: Path) -> None:
     published = copy.deepcopy(record)
     published["config"]["preset"] |= {"name": "cnn7-mnist-published", "variant": "as published"}
     groups = grouped([published, record])
     assert [group.title for group in groups] == ["cnn7 on mnist", "cnn7 on mnist, as published"]
     assert cells(table_1(groups), "| cnn7, as published")[1:3] == ["mnist", "0 (one seed)"]
+    records.write(tmp_path / "record.json", published)
+    assert (
+        "- cnn7 on mnist, as published, seed 0, 20 images:" in write_page(tmp_path).read_text()
+    )  # the choice of lambda
 
 
 def test_what_max_norm_does_not_reach_is_a_bound(record: dict[str, Any]) -> None:

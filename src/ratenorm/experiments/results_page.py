@@ -160,7 +160,8 @@ def _machines(record: dict[str, Any]) -> str:
 
 
 def _title(record: dict[str, Any]) -> str:
-    return f"{record['ann']['name']} on {record['data']['name']}, seed {record['seed']}"
+    (group,) = grouped([record])
+    return f"{group.title}, seed {record['seed']}"
 
 
 def _duration(seconds: float) -> str:
