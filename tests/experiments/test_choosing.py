@@ -139,7 +139,7 @@ def test_what_cuts_off_something_is_simulated_only_where_nothing_else_arrives(
         trained[stage2] = save_network(tmp_path / f"{p}.safetensors", model, spec)
     monkeypatch.setattr("ratenorm.experiments.choosing._train", lambda stage1, training, stage2, own: trained[stage2])
     stage1 = trained_run / "stage1.safetensors"
-    choice = choose_stage2(stage1, config(), [*trained], tmp_path / "ril", Rule(steps=2), print)
+    choice = choose_stage2(stage1, config(), [*trained], tmp_path / "ril", Rule(100, steps=2), print)
     assert simulated == (["held-out, lam-0"] if arrives else ["held-out, lam-0", "held-out, lam-0.5"])
     assert [t["accuracy"] is None for t in choice["tried"]] == [arrives, True, False]  # 0.2 is hopeless
 
@@ -151,7 +151,7 @@ def test_choosing_trains_tries_and_keeps_the_winner(
     stage1 = trained_run / "stage1.safetensors"
     said: list[str] = []
     candidates = [Stage2(holdout=40), FAST]
-    words = (stage1, config(), candidates, tmp_path / "ril", Rule(steps=16), said.append)
+    words = (stage1, config(), candidates, tmp_path / "ril", Rule(100, steps=16), said.append)
     choice = choose_stage2(*words)
     assert [t["lam"] for t in choice["tried"]][:3] == [0.5, 0.2, 0.0]
     assert label(choice["tried"][2]) == "p = 1, without stage 2"

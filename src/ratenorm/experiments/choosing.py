@@ -49,7 +49,7 @@ LAST_DIGIT = 1e-9  # shares of images are compared as whole numbers of images wo
 class Rule:
     """Who wins. All accuracies are of held-out training images; the yardstick is the network at p = 1."""
 
-    images: int = 1000
+    images: int  # at most: as many as are held out
     steps: int = 256
     near: float = 0.01  # this close counts as arrived
     cut: float = 0.001  # that thresholds may cut off: no number of steps brings it back

@@ -14,13 +14,13 @@ from typing import Any
 
 from ratenorm.experiments.choosing import Rule, choose_stage2
 from ratenorm.experiments.from_zoo import has, take_rate_norm, take_relu
-from ratenorm.experiments.presets import Preset
+from ratenorm.experiments.presets import HELD_OUT, Preset
 from ratenorm.experiments.scale import Scale
 from ratenorm.experiments.training import STAGE1_FILE, STAGE2_FILE, DataConfig, TrainConfig, train_network
 from ratenorm.files import is_sealed, opened_line, to_json
 from ratenorm.runs import CONFIG, METRICS, go_on
 
-RULE = Rule()  # by which lambda is chosen
+RULE = Rule(HELD_OUT)  # by which lambda is chosen
 SOURCE = "from_relu_sha256"
 Say = Callable[[str], None]
 
