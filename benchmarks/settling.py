@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/bench/settling.json"))
     args = parser.parse_args()
     preset, file = named(args.network), zoo.path_of(args.network)
-    stage1 = replace(preset.rnl, seed=0)
+    stage1 = replace(preset.rnl, seed=0, teacher=None)  # nothing is trained
     config = TrainConfig(preset.model, "rate_norm", DataConfig(preset.data), stage1, None)
     rows = []
     for settle in args.settle:
