@@ -81,17 +81,17 @@ def main() -> None:
     preset, file = named(args.network), zoo.path_of(args.network)
     stage1 = replace(preset.rnl, seed=0, teacher=None)  # nothing is trained
     config = TrainConfig(preset.model, "rate_norm", DataConfig(preset.data), stage1, None)
-    rows = []
+    figures: dict[str, Any] = {"network": args.network, "held_out_images": args.images, "columns": COLUMNS, "seed": 0}
+    figures |= {"versions": versions(), "hardware": hardware(), "tried": []}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     for settle in args.settle:
-        rows.append(row := tried(file, config, settle, args.steps, args.images))
+        row = tried(file, config, settle, args.steps, args.images)
         print(
             f"settle {settle}: ANN {row['ann_accuracy']:.2%}, cross entropy {row['ann_cross_entropy']:.4f}; spiking "
             f"within a point after {row['within_a_point']} steps, mean over the columns {row['mean_over_columns']:.2%}"
         )
-    about = {"network": args.network, "held_out_images": args.images, "columns": COLUMNS, "seed": 0}
-    figures = {**about, "tried": rows, "versions": versions(), "hardware": hardware()}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        figures["tried"].append(row)  # written each time: minutes of work
+        args.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import ImageSet
 from ratenorm.errors import UsageError
+from ratenorm.experiments import networks
 from ratenorm.experiments.choosing import Rule, choose_stage2, label
 from ratenorm.experiments.presets import BY_NAME
 from ratenorm.experiments.training import TrainConfig, held_out_images, training_images
@@ -179,3 +180,7 @@ def test_choosing_trains_tries_and_keeps_the_winner(
     assert choose_stage2(*words) == choice
     (tmp_path / "ril" / "choice.json").write_text("{")
     assert choose_stage2(*words) == choice
+
+
+def test_all_that_a_preset_holds_out_is_asked() -> None:
+    assert {preset.rnl.holdout for preset in BY_NAME.values()} == {networks.RULE.images}
