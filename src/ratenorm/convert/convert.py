@@ -113,7 +113,9 @@ def normalise_weights(net: SpikingNet) -> SpikingNet:
             scaled = f"{node.name}.normalised"
             nodes.append(Node(scaled, Affine(scale=1.0 / node.op.threshold), node.inputs))
             one = torch.ones_like(node.op.threshold)
-            nodes.append(Node(node.name, Fire(one, node.op.start / node.op.threshold), (scaled,)))
+            bias = None if node.op.step_bias is None else node.op.step_bias / node.op.threshold
+            fire = replace(node.op, threshold=one, start=node.op.start / node.op.threshold, step_bias=bias)
+            nodes.append(Node(node.name, fire, (scaled,)))
         else:
             nodes.append(node)
     return fold(replace(net, nodes=tuple(nodes)))

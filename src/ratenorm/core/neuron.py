@@ -13,6 +13,8 @@
 
 Summed over t this is the conservation of charge, v(t) = v(0) + sum of currents - v_th * spikes so far, from which the
 paper's Lemma 1 follows. v is not bounded from below: inhibition may drive it negative, and it stays there.
+
+The signed neuron is a second, separate model. Nothing uses it unless a network asks for it by name.
 """
 
 from __future__ import annotations
@@ -38,5 +40,26 @@ def integrate_and_fire_(potential: Tensor, current: Tensor, threshold: Tensor | 
     """The same step, updating `potential` in place, for the engines: equal to `integrate_and_fire` bit for bit."""
     potential += current
     spikes = (potential >= threshold).to(potential.dtype)
+    potential -= spikes * threshold
+    return spikes
+
+
+def signed_integrate_and_fire_(potential: Tensor, current: Tensor, threshold: Tensor | float, sent: Tensor) -> Tensor:
+    """A step of the signed neuron, updating `potential` in place. It can take back spikes that it sent too early.
+
+        s(t) = 1 where m(t) >= v_th;  -1 where m(t) <= -v_th and the sum of spikes so far is positive;  else 0
+
+    Args:
+        potential: v(t-1), changed to v(t).
+        current: W s(t) + b.
+        threshold: v_th.
+        sent: The sum of each neuron's spikes before this step.
+
+    Returns:
+        s(t): -1, 0 or 1. The sum of a neuron's spikes never becomes negative.
+    """
+    potential += current
+    spikes = (potential >= threshold).to(potential.dtype)
+    spikes -= ((potential <= -threshold) & (sent > 0)).to(potential.dtype)
     potential -= spikes * threshold
     return spikes

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding, Constant
-from ratenorm.core.neuron import integrate_and_fire_
+from ratenorm.core.neuron import integrate_and_fire_, signed_integrate_and_fire_
 from ratenorm.engines.compiled_step import compiled_step, wanted
 from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import Node, SpikingNet, check_input, run
@@ -205,16 +205,25 @@ class DenseSimulation:
         return self.still[name] if name in self.still else values[name]
 
     def _fire(self, pop: _Population, current: Tensor, elapsed: Tensor) -> tuple[Tensor, _Tally]:
-        assert isinstance(pop.node.op, Fire)
+        fire = pop.node.op
+        assert isinstance(fire, Fire)
         batch, steps = len(self.x), len(elapsed)
         constant = current.shape[0] == batch and pop.node.inputs[0] in self.still
         out: list[Tensor] = []
         tally = _Tally([], [], [])
+        if fire.step_bias is not None:  # a row for each step of the chunk; later steps take the last row
+            rows = fire.step_bias[(elapsed.long() - 1).clamp(max=len(fire.step_bias) - 1)]
         for s in range(steps):
             now = current if constant else current[s * batch : (s + 1) * batch]
-            spikes = integrate_and_fire_(pop.potential, now, pop.node.op.threshold)
+            if fire.step_bias is not None:
+                now = now + rows[s]
+            if fire.signed:
+                spikes = signed_integrate_and_fire_(pop.potential, now, fire.threshold, pop.counts)
+            else:
+                spikes = integrate_and_fire_(pop.potential, now, fire.threshold)
             pop.counts += spikes
-            flat = spikes.sum(0)  # […]; whole numbers below 2^24, exact in float32
+            # […]; whole numbers below 2^24, exact in float32. A negative spike costs what a positive one does.
+            flat = (spikes.abs() if fire.signed else spikes).sum(0)
             tally.spikes.append(flat.sum(dtype=torch.float64))
             tally.synaptic_ops.append((flat.double() * pop.fan_out).sum())
             if pop.target is not None:

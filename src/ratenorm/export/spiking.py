@@ -22,6 +22,7 @@ _SEPARATOR = "//"  # between a node's name and its tensor's
 # Bounds that a hostile file meets before memory or time is spent. VGG-16 on 224 x 224 stays below a tenth of each.
 LARGEST_VALUE = 2**26  # values of one node for one image
 LARGEST_WORK = 2**36  # multiplications of one node for one image
+LARGEST_STEPS = 2**12  # with a bias of their own
 LARGEST_WINDOWS = 2**12  # of adaptive pooling, along one dimension
 
 
@@ -91,12 +92,23 @@ def _check_sizes(net: SpikingNet) -> None:
         if isinstance(node.op, Fire):
             node.op.start.expand(value.shape)
             node.op.threshold.expand(value.shape)
+            if node.op.step_bias is not None:
+                _check_step_bias(node.name, node.op.step_bias, value)
         return value
 
     with torch.no_grad():
         blank = Graph(net.nodes, net.output, net.input_shape).to("meta")
         like = next((t for node in blank.nodes for t in node.op.tensors().values()), torch.empty(0, device="meta"))
         run(blank, like.new_zeros(2, *net.input_shape), look)
+
+
+def _check_step_bias(name: str, bias: Tensor, value: Tensor) -> None:
+    """Refuse step biases that would broadcast the population to another shape."""
+    if not 1 <= len(bias) <= LARGEST_STEPS:
+        raise ValueError(
+            f"{name!r} has step biases of shape {tuple(bias.shape)}, 1 to {LARGEST_STEPS} steps are allowed"
+        )
+    bias[0].expand(value.shape[1:])
 
 
 def _plain(settings: dict[str, object]) -> dict[str, object]:

@@ -289,14 +289,32 @@ class Fire(Op):
     """s(t) of Eq. 3: a population of integrate-and-fire neurons with soft reset, starting from v(0) = `start`.
 
     As t grows its rate tends to clip(x / threshold, 0, 1) (Lemma 1), which `__call__` gives: the analog meaning.
+
+    `step_bias` is a current added at each step: row t at step t, counted from 1, and the last row at every later step.
+    A network whose last row is 0 therefore has the same limit as one without step biases. Engines add it to the current
+    first and the sum to the potential: v + (current + bias), so that they round alike.
+
+    `signed` is another neuron: it also sends a negative spike where m <= -threshold, as long as the sum of its spikes
+    so far is positive.
     """
 
     threshold: Tensor  # [1] or [C, 1, 1], positive
     start: Tensor  # [1], [C, 1, 1] or the full shape of the population
+    step_bias: Tensor | None = None  # [S, 1], [S, C, 1, 1] or [S, full shape]; None: no such current
+    signed: bool = False
     kind: ClassVar[str] = "fire"
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        return (inputs[0] / self.threshold).clamp(0.0, 1.0)
+        current = inputs[0] if self.step_bias is None else inputs[0] + self.step_bias[-1]
+        return (current / self.threshold).clamp(0.0, 1.0)
+
+    def settings(self) -> dict[str, object]:
+        """`signed` only where it is on, so that files and fingerprints of other networks stay as they were."""
+        return {"signed": True} if self.signed else {}
+
+    def bias_at(self, step: int) -> Tensor | None:
+        """The current added at a step, counted from 1; None where there is none."""
+        return None if self.step_bias is None else self.step_bias[min(step, len(self.step_bias)) - 1]
 
 
 KINDS: dict[str, type[Op]] = {

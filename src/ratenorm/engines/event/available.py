@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ratenorm.graph.net import SpikingNet
+from ratenorm.graph.ops import Fire
 
 _NO_PLACE = (
     "there is no folder to keep its compiled code in (the package's __pycache__, the user's cache folder and "
@@ -45,6 +46,11 @@ def unfit(net: SpikingNet, x: Tensor) -> str | None:
     """Why this network or these images are not for the event engine, or None."""
     if net.device.type != "cpu":
         return f"the network is on {net.device}, and the event engine runs on the CPU"
+    for node in net.populations:
+        assert isinstance(node.op, Fire)
+        if node.op.step_bias is not None or node.op.signed:
+            what = "signed spikes" if node.op.signed else "a bias for each step"
+            return f"population {node.name!r} has {what}, which the event engine does not compute"
     kinds = net.dtypes | {x.dtype}
     if kinds != {torch.float32}:
         names = ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
