@@ -23,18 +23,18 @@ test: lint types .venv/installed   ## lint, types and tests (under 6 minutes, in
 	$(BIN)/python -m pytest -n 2
 
 lint: .venv/installed      ## ruff: rules and format
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check --quiet src tests benchmarks || { echo "run: $(BIN)/ruff format src tests benchmarks"; exit 1; }
+	$(BIN)/ruff check src tests benchmarks paper
+	$(BIN)/ruff format --check --quiet src tests benchmarks paper || { echo "run: $(BIN)/ruff format src tests benchmarks paper"; exit 1; }
 
 types: .venv/installed     ## mypy --strict
 	$(BIN)/mypy
 
-bench: .venv/installed     ## ratios of speed and memory, written to results/bench (nothing else should run)
-	$(BIN)/python benchmarks/rate_norm_step.py
-	$(BIN)/python benchmarks/calibration.py
-	$(BIN)/python benchmarks/first_use.py
-	$(BIN)/python benchmarks/narrow.py --networks zoo/preact_resnet20-cifar10.safetensors
-	$(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
+bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/results (nothing else should run)
+	PYTHONPATH=. $(BIN)/python benchmarks/rate_norm_step.py
+	PYTHONPATH=. $(BIN)/python benchmarks/calibration.py
+	PYTHONPATH=. $(BIN)/python benchmarks/first_use.py
+	PYTHONPATH=. $(BIN)/python benchmarks/narrow.py --networks zoo/preact_resnet20-cifar10.safetensors
+	PYTHONPATH=. $(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
 
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
@@ -43,13 +43,13 @@ bench: .venv/installed     ## ratios of speed and memory, written to results/ben
 	@touch $@
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
-	.venv-peers/bin/python benchmarks/peers.py --networks $(NETWORKS)
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/peers.py --networks $(NETWORKS)
 
-reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes results/
-	$(BIN)/ratenorm reproduce
+reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes paper/results/
+	$(BIN)/python -m paper
 
-torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in results/torture.json; again: goes on after a stop
-	$(BIN)/python benchmarks/torture.py $(TORTURE)
+torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in benchmarks/results/torture.json; again: goes on after a stop
+	PYTHONPATH=. $(BIN)/python benchmarks/torture.py $(TORTURE)
 
 clean:         ## remove what the other targets made
 	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache

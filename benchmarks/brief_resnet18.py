@@ -13,9 +13,9 @@ import argparse
 from pathlib import Path
 
 from ratenorm.data import AUGMENTS
-from ratenorm.experiments.training import DataConfig, TrainConfig, train_network
-from ratenorm.runs import RunFolder
+from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.config import Stage1
+from ratenorm.workflows.train import DataConfig, TrainConfig, train_network
 
 SCHEDULE = Stage1(
     epochs=5,

@@ -1,6 +1,6 @@
 """What converting and calibrating VGG-16 on 1,000 CIFAR-sized images costs, beside one ANN pass over them.
 
-    python benchmarks/calibration.py [--images 1000] [--repeats 3] [--out results/bench/calibration.json]
+    python benchmarks/calibration.py [--images 1000] [--repeats 3] [--out benchmarks/results/calibration.json]
 
 The ANN pass is the module as a user has it (evaluation mode, no gradients, batches of 100). Max and Robust Norm include
 tracing, folding and conversion. Measured in turn, best of several; peak memory beyond the images as growth of the
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from ratenorm import MaxNorm, Percentile, convert, models
-from ratenorm.experiments.environment import hardware, versions
+from ratenorm.workflows.environment import hardware, versions
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/calibration.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/calibration.json"))
     args = parser.parse_args()
     torch.manual_seed(0)
     model = models.vgg16(nn.ReLU).eval()

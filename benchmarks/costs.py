@@ -1,7 +1,7 @@
 """Measured costs for docs/scaling.md: seconds a multiply-accumulate in training, seconds a synaptic operation and a
 membrane update in the event engine.
 
-    python benchmarks/costs.py [--out results/bench/costs.json]
+    python benchmarks/costs.py [--out benchmarks/results/costs.json]
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ratenorm import models
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.core.losses import accuracy_loss
-from ratenorm.engines.simulate import simulate
-from ratenorm.experiments.environment import hardware, versions
-from ratenorm.files import write_atomic
+from ratenorm.io.files import write_atomic
+from ratenorm.simulate.simulate import simulate
+from ratenorm.workflows.environment import hardware, versions
 
 MODEL, BATCH, STEPS = "preact_resnet18", 8, 16
 
@@ -63,7 +63,7 @@ def simulation(images: torch.Tensor) -> tuple[dict[str, float], int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/costs.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/costs.json"))
     given = parser.parse_args()
     images = torch.rand(BATCH, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     spiking, macs = simulation(images)

@@ -1,7 +1,7 @@
 """The engines beside one forward pass of the ANN: speed, cost over T and over density, and how near to the limit.
 
     python benchmarks/engine.py [--model vgg16] [--networks trained.safetensors …] [--steps 32] [--batches 1 16]
-                                [--repeats 5] [--out results/bench/engine.json]
+                                [--repeats 5] [--out benchmarks/results/engine.json]
 
 Everything is measured in turn in one run, best of several: the machine's noise only ever adds time. The ANN is the
 same network before conversion, BatchNorm folded, channels last, with as many threads. Nothing else should run.
@@ -29,10 +29,10 @@ from ratenorm.convert.grid import on_grid
 from ratenorm.engines.event.arrays import zeros
 from ratenorm.engines.event.vector_add import many_3x3
 from ratenorm.engines.event.vector_short import short_3x3
-from ratenorm.engines.simulate import simulate
-from ratenorm.experiments.environment import hardware, versions
 from ratenorm.graph.net import INPUT, Node, SpikingNet, run
 from ratenorm.graph.ops import AdaptiveAvgPool, Conv, Fire, Input
+from ratenorm.simulate.simulate import simulate
+from ratenorm.workflows.environment import hardware, versions
 
 AGAIN = 8  # times that two engines are timed once more where they should be equal and are not
 SHORT_TURNS = 20  # and for one long turn then: what the machine does meanwhile hits both alike
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-dense", action="store_true", help="leave out the dense engine, which takes longest")
-    parser.add_argument("--out", type=Path, default=Path("results/bench/engine.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/engine.json"))
     args = parser.parse_args()
     limit = {name: adds * torch.get_num_threads() for name, adds in additions_a_second().items()}
     subjects = [subject(args.model, file, max(args.batches)) for file in args.networks or [None]]

@@ -1,6 +1,6 @@
 """What a newcomer waits for, and what a long simulation takes: import, first compilation, memory over T.
 
-    python benchmarks/first_use.py [--model vgg16] [--images 8] [--out results/bench/first_use.json]
+    python benchmarks/first_use.py [--model vgg16] [--images 8] [--out benchmarks/results/first_use.json]
 
 Each figure comes from fresh processes and is the least of three: import of ratenorm beyond torch; the first
 `simulate` on the event engine with an empty cache of compiled code and again with the filled one; the peak of
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ratenorm.experiments.environment import hardware, versions
+from ratenorm.workflows.environment import hardware, versions
 
 IMPORT = """
 import time
@@ -31,7 +31,7 @@ SIMULATE = """
 import resource, sys, time
 sys.path.insert(0, {here!r})
 from networks import subject
-from ratenorm.engines.simulate import simulate
+from ratenorm.simulate.simulate import simulate
 what = subject({model!r}, None, {images})
 began = time.perf_counter()
 simulate(what.conversion.net, what.images[:{images}], {steps}, engine={engine!r})
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="vgg16", help="a stand-in with random weights: only sizes matter here")
     parser.add_argument("--images", type=int, default=8)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/first_use.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/first_use.json"))
     args = parser.parse_args()
 
     def simulation(steps: int, engine: str) -> str:

@@ -1,7 +1,7 @@
 """Narrow layers: currents that are looked up beside spikes that are listed, of one network, bit for bit the same.
 
     python benchmarks/narrow.py [--networks trained.safetensors] [--steps 32] [--batches 1 16] [--repeats 5]
-                                [--out results/bench/narrow.json]
+                                [--out benchmarks/results/narrow.json]
 
 Both are measured in turn in one run, best of several, beside one forward pass of the ANN. Nothing else should run.
 """
@@ -21,9 +21,9 @@ from torch import Tensor
 from engine import best
 from networks import Subject, subject
 from ratenorm.engines.event.plan import Stage
-from ratenorm.engines.simulate import simulate
-from ratenorm.experiments.environment import hardware, versions
 from ratenorm.graph.net import SpikingNet, run
+from ratenorm.simulate.simulate import simulate
+from ratenorm.workflows.environment import hardware, versions
 
 
 def without_lookup() -> AbstractContextManager[Any]:
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/narrow.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/narrow.json"))
     args = parser.parse_args()
     figures: dict[str, Any] = {"networks": [], "seed": 0, "versions": versions(), "hardware": hardware()}
     for file in args.networks or [None]:

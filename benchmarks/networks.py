@@ -15,8 +15,8 @@ from ratenorm.convert.thresholds import Percentile, Trained
 from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import Normalisation, load
 from ratenorm.errors import RatenormError
-from ratenorm.experiments.training import test_accuracy
-from ratenorm.export.network import load_network
+from ratenorm.io.networks import load_network
+from ratenorm.workflows.train import test_accuracy
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The same spiking network on ratenorm, SpikingJelly, sinabs and snnTorch: equal spikes shown, times as ratios.
 
     python benchmarks/peers.py [--model vgg16] [--networks trained.safetensors …] [--steps 32] [--batches 1 16]
-                               [--repeats 6] [--out results/bench/peers.json]
+                               [--repeats 6] [--out benchmarks/results/peers.json]
 
 Needs an environment of its own, see benchmarks/README.md. Every library gets the network that `convert` made, with
 its weights, thresholds and channels-last images; only the neurons are the library's, set to soft reset, as many threads
@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from engine import best
 from networks import Subject, subject
-from ratenorm.engines.simulate import simulate
-from ratenorm.experiments.environment import hardware, versions
 from ratenorm.graph.net import SpikingNet, run
 from ratenorm.graph.ops import Fire, MaxPool
+from ratenorm.simulate.simulate import simulate
+from ratenorm.workflows.environment import hardware, versions
 
 Neurons = dict[str, Callable[[Tensor], Tensor]]  # by population: currents to spikes
 
@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--repeats", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/peers.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/peers.json"))
     args = parser.parse_args()
     networks = []
     for file in args.networks or [None]:

@@ -2,7 +2,7 @@
 run.
 
     python benchmarks/rate_norm_step.py [--model vgg16] [--batch 128] [--repeats 5] [--out
-    results/bench/rate_norm_step.json]
+    benchmarks/results/rate_norm_step.json]
 
 The two are measured in turn, best of several: the machine's noise only ever adds time.
 """
@@ -19,7 +19,7 @@ from torch import nn
 
 from ratenorm import RateNorm, models
 from ratenorm.core.losses import accuracy_loss
-from ratenorm.experiments.environment import hardware, versions
+from ratenorm.workflows.environment import hardware, versions
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--model", default="vgg16")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/rate_norm_step.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/rate_norm_step.json"))
     args = parser.parse_args()
     torch.manual_seed(0)
     x = torch.randn(args.batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)

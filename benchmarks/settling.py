@@ -1,7 +1,7 @@
 """After how many steps BatchNorm's statistics should be taken (`train --settle`): tried on a network of the zoo.
 
     python benchmarks/settling.py vgg16-cifar10 [--settle 0 128 64 32] [--steps 256] [--images 2000]
-                                  [--out results/bench/settling.json]
+                                  [--out benchmarks/results/settling.json]
 
 The weights stay, the statistics are taken anew for each number (0: of the limit), and the network before and after
 conversion answers training images that it has not learned from. No test image is looked at.
@@ -18,19 +18,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from ratenorm import zoo
+from paper.presets import named
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import Trained
 from ratenorm.core.energy import steps_to
 from ratenorm.core.rate_norm import set_p_
 from ratenorm.data import Batches
-from ratenorm.experiments.environment import hardware, versions
-from ratenorm.experiments.evaluation import watched_evaluation
-from ratenorm.experiments.presets import named
-from ratenorm.experiments.training import DataConfig, TrainConfig, held_out_images, test_accuracy, training_images
-from ratenorm.export.network import load_network
+from ratenorm.io import zoo
+from ratenorm.io.networks import load_network
 from ratenorm.train.settle import settle_
 from ratenorm.train.stage1 import hold_out, stage_batches
+from ratenorm.workflows.environment import hardware, versions
+from ratenorm.workflows.evaluate import watched_evaluation
+from ratenorm.workflows.train import DataConfig, TrainConfig, held_out_images, test_accuracy, training_images
 
 COLUMNS = (16, 32, 64, 128, 256)  # of Table 2
 NEAR = 0.01  # within a point of the network before conversion
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--settle", type=int, nargs="+", default=[0, 128, 64, 32])
     parser.add_argument("--steps", type=int, default=256)
     parser.add_argument("--images", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/settling.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/settling.json"))
     args = parser.parse_args()
     preset, file = named(args.network), zoo.path_of(args.network)
     stage1 = replace(preset.rnl, seed=0, teacher=None)  # nothing is trained

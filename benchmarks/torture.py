@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import ratenorm
-from ratenorm.engines.simulate import ENGINES, EngineName
 from ratenorm.errors import RatenormError
-from ratenorm.experiments.environment import hardware, versions
-from ratenorm.experiments.remember import PARTS, remembered
-from ratenorm.files import to_json, write_atomic
-from ratenorm.runs import RunFolder, go_on
+from ratenorm.io.files import to_json, write_atomic
+from ratenorm.io.run_folder import RunFolder, go_on
+from ratenorm.simulate.simulate import ENGINES, EngineName
+from ratenorm.workflows.environment import hardware, versions
+from ratenorm.workflows.resume import PARTS, remembered
 from torturing.commands import fire_at
 from torturing.disk import fill_the_disk
 from torturing.forged import USES, forged
@@ -61,7 +61,7 @@ def options() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=count, help=f"{what} (default: {count:,})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=TRIALS, default=list(TRIALS), help="some of the trials")
-    parser.add_argument("--out", type=Path, default=Path("results/torture.json"), help="the record")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/torture.json"), help="the record")
     parser.add_argument("--work", type=Path, default=Path("runs/torture"), help="where trials take place")
     return parser.parse_args()
 

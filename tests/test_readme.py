@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from paper.headline import race
+from paper.published import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
 from ratenorm import records
-from ratenorm.experiments.headline import race
-from ratenorm.experiments.paper import HEADLINE, TABLE_1, TABLE_2, TABLE_2_STEPS
 
 HERE = Path(__file__).parents[1]
 README = (HERE / "README.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def percent(*values: float | None) -> list[str]:
 
 
 def test_our_row_is_the_record_of_all_test_images() -> None:
-    record = records.read(HERE / "results" / "vgg16-cifar10-s0.json")
+    record = records.read(HERE / "paper" / "results" / "vgg16-cifar10-s0.json")
     run = next(run for run in record["runs"] if run["name"] == "RNL + RIL")
     found = race(record, 0.9)
     assert "images" not in run  # on all of them

@@ -267,7 +267,8 @@ def test_a_record_of_version_1_has_no_checksum_and_is_written_again_with_one(
     assert records.read(tmp_path / "new.json")["runs"] == records._rounded(content["runs"], "")
 
 
-_KEPT = [p for p in (Path(__file__).parents[1] / "results").rglob("*.json") if b'"ratenorm-record"' in p.read_bytes()]
+_RESULTS = Path(__file__).parents[1] / "paper" / "results"
+_KEPT = [p for p in _RESULTS.rglob("*.json") if b'"ratenorm-record"' in p.read_bytes()]
 
 
 @pytest.mark.parametrize("path", sorted(_KEPT), ids=lambda p: p.name)

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.data import ImageSet, load_folder, measure_normalisation
 from ratenorm.distributed import joined, wait_for_all, world
+from ratenorm.io.run_folder import open_shared
 from ratenorm.models import build
-from ratenorm.runs import open_shared
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.global_batch_norm import _forward as normalised_over_processes

@@ -1,4 +1,4 @@
-"""`ratenorm reproduce` and `ratenorm convert --max-loss` under fire: SIGKILL, SIGINT and SIGTERM at random moments.
+"""`python -m paper` and `ratenorm convert --max-loss` under fire: SIGKILL, SIGINT and SIGTERM at random moments.
 
 The command is given again until it is done. It must end as an unbroken one, apart from what the clock says, leave no
 process behind, and say by its exit code what stopped it.
@@ -18,14 +18,17 @@ from typing import Any
 
 import torch
 
+from paper import presets, scale
+from paper.__main__ import main as reproduce_main
 from ratenorm import records
 from ratenorm.cli.main import main
 from ratenorm.convert.thresholds import Latency
 from ratenorm.data import load
 from ratenorm.engines.event import available
-from ratenorm.experiments import presets, scale, sweep, training
-from ratenorm.files import is_stray
-from ratenorm.runs import LOCK, holds_a_run
+from ratenorm.io.files import is_stray
+from ratenorm.io.run_folder import LOCK, holds_a_run
+from ratenorm.workflows import sweep
+from ratenorm.workflows import train as training
 from torturing.forks import child, end_after, wait
 from torturing.interrupts import picture_folder
 
@@ -43,9 +46,10 @@ class Job:
     name: str
     words: Callable[[Path], list[str]]
     answer: Callable[[Path], Any]
+    main: Callable[[list[str]], int] = main
 
     def run(self, place: Path) -> int:
-        return main(self.words(place))
+        return self.main(self.words(place))
 
 
 def timeless(value: Any) -> Any:
@@ -67,14 +71,14 @@ def reproduction(folder: Path) -> Job:
     training.load = lambda name, split, root=None: few[split]  # type: ignore[assignment]
 
     def words(place: Path) -> list[str]:
-        short = ["reproduce", PRESET, "--short", "--seeds", "0"]
+        short = [PRESET, "--short", "--seeds", "0"]
         return [*short, "--work", str(place / "work"), "--results", str(place / "results")]
 
     def answer(place: Path) -> Any:
         record = records.read(place / "results" / f"{PRESET}-s0-short.json")
         return timeless(record), MINUTES.sub("", (place / "results" / "README.md").read_text())
 
-    return Job("reproduce", words, answer)
+    return Job("reproduce", words, answer, reproduce_main)
 
 
 def sweeping(folder: Path) -> Job:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ratenorm.errors import StorageError
-from ratenorm.files import is_stray
+from ratenorm.io.files import is_stray
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from torturing.forks import child, wait
 

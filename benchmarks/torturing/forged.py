@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ratenorm.data import Batches
-from ratenorm.engines.simulate import simulate
-from ratenorm.export.network import load_network
-from ratenorm.export.spiking import load
-from ratenorm.files import read_tensors, write_tensors
-from ratenorm.runs import RunFolder
+from ratenorm.io.files import read_tensors, write_tensors
+from ratenorm.io.networks import load_network
+from ratenorm.io.run_folder import RunFolder
+from ratenorm.io.spiking import load
+from ratenorm.simulate.simulate import simulate
 from ratenorm.train.checkpoint import read_checkpoint
 from ratenorm.train.loop import _resume
 from ratenorm.train.stage1 import _AccuracyStage

@@ -15,7 +15,7 @@ from PIL import Image
 
 from ratenorm import records
 from ratenorm.cli.main import main
-from ratenorm.runs import holds_a_run
+from ratenorm.io.run_folder import holds_a_run
 from torturing.forks import child, end_after, wait
 
 

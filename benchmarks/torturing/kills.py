@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.errors import RatenormError
-from ratenorm.files import is_stray
+from ratenorm.io.files import is_stray
 from ratenorm.train.checkpoint import read_checkpoint
 from torturing.forks import child, end_after, wait
 from torturing.subjects import train_and_keep

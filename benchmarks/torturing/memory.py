@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ratenorm.engines.evaluate import Evaluation, evaluate
-from ratenorm.engines.simulate import EngineName
+from ratenorm.simulate.evaluate import Evaluation, evaluate
+from ratenorm.simulate.simulate import EngineName
 from torturing.subjects import bands, small_spiking_net
 
 BATCH, STEPS = 1000, 4

@@ -21,16 +21,16 @@ from ratenorm.data.folder import load_folder
 from ratenorm.data.image_set import ImageSet
 from ratenorm.data.mnist_files import read_mnist
 from ratenorm.data.sets import FileSpec, SetSpec
-from ratenorm.engines.evaluate import evaluate
 from ratenorm.errors import FileFormatError
-from ratenorm.experiments.partial import PartialSums
-from ratenorm.experiments.record import ann_entry, make_record, run_entry
-from ratenorm.experiments.remember import PARTS, remembered
-from ratenorm.export.network import NetworkSpec, load_network, save_network
-from ratenorm.export.spiking import load_with_about, save
+from ratenorm.io.networks import NetworkSpec, load_network, save_network
+from ratenorm.io.run_folder import CONFIG, METRICS, RunFolder
+from ratenorm.io.spiking import load_with_about, save
 from ratenorm.report.terminal import read_progress
-from ratenorm.runs import CONFIG, METRICS, RunFolder
+from ratenorm.simulate.evaluate import evaluate
 from ratenorm.train.checkpoint import read_checkpoint
+from ratenorm.workflows.partial_sums import PartialSums
+from ratenorm.workflows.record import ann_entry, make_record, run_entry
+from ratenorm.workflows.resume import PARTS, remembered
 from torturing.subjects import STAGE1, bands, small_spiking_net, train_and_keep
 
 

@@ -12,9 +12,9 @@ from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.data import Augment, ImageSet
-from ratenorm.files import opened_line, to_json, write_tensors
 from ratenorm.graph.net import SpikingNet
-from ratenorm.runs import METRICS, Mode, RunFolder, holds_a_run
+from ratenorm.io.files import opened_line, to_json, write_tensors
+from ratenorm.io.run_folder import METRICS, Mode, RunFolder, holds_a_run
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.stage1 import train_accuracy
 from ratenorm.train.stage2 import train_latency

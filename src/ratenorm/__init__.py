@@ -4,7 +4,7 @@ model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult -->
 """
 
 from ratenorm import _starting as _starting  # isort: skip  (before all that takes long)
-from ratenorm import data, models, zoo
+from ratenorm import data, models
 from ratenorm._version import __version__
 from ratenorm.convert.convert import Conversion, convert, normalise_weights
 from ratenorm.convert.lower import inspect
@@ -27,13 +27,14 @@ from ratenorm.convert.thresholds import (
 from ratenorm.core.coding import Constant, Poisson
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.diagnose import Diagnosis, diagnose
-from ratenorm.engines.evaluate import Evaluation, evaluate
-from ratenorm.engines.result import SimResult
-from ratenorm.engines.simulate import simulate, stream
 from ratenorm.errors import RatenormError
-from ratenorm.export.network import NetworkSpec, load_network, save_network
-from ratenorm.export.spiking import load, save
 from ratenorm.graph.net import SpikingNet
+from ratenorm.io import zoo
+from ratenorm.io.networks import NetworkSpec, load_network, save_network
+from ratenorm.io.spiking import load, save
+from ratenorm.simulate.evaluate import Evaluation, evaluate
+from ratenorm.simulate.result import SimResult
+from ratenorm.simulate.simulate import simulate, stream
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.stage1 import train_accuracy

@@ -12,8 +12,8 @@ from builders import chain, fire
 from ratenorm import load, load_network, records, save
 from ratenorm.cli.commands import ALL
 from ratenorm.cli.main import main
-from ratenorm.experiments import sweep, sweep_parts
 from ratenorm.graph.ops import Linear
+from ratenorm.workflows import sweep, sweep_parts
 
 pytestmark = pytest.mark.usefixtures("small_mnist")
 

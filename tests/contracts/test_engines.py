@@ -10,9 +10,9 @@ from builders import tiny_cnn, tiny_mlp
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import ChannelNorm, MaxNorm
 from ratenorm.core.coding import Coding, Constant, Poisson
-from ratenorm.engines.simulate import ENGINES, simulate, stream
 from ratenorm.errors import SimulationError, UsageError
 from ratenorm.graph.net import SpikingNet
+from ratenorm.simulate.simulate import ENGINES, simulate, stream
 
 
 class Residual(nn.Module):

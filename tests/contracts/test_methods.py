@@ -36,10 +36,10 @@ from ratenorm.convert.thresholds import (
 from ratenorm.convert.thresholds.base import registry
 from ratenorm.core.losses import omega
 from ratenorm.core.rate_norm import RateNorm
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import CalibrationError, ConversionError, UsageError
 from ratenorm.graph.net import run
 from ratenorm.graph.ops import Activation, Fire
+from ratenorm.simulate.simulate import simulate
 
 METHODS: dict[str, Method] = {
     "trained": Trained(),

@@ -14,10 +14,10 @@ from ratenorm import Fixed, MaxNorm, Override, Stage1, convert, train_accuracy
 from ratenorm.convert.convert import Conversion
 from ratenorm.diagnose import diagnose
 from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
-from ratenorm.engines.dense import analog_rates
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import UsageError
 from ratenorm.graph.net import run
+from ratenorm.simulate.dense import analog_rates
+from ratenorm.simulate.simulate import simulate
 
 DATA = image_set(90, seed=3)
 

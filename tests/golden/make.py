@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ratenorm import records
-from ratenorm.export import network as network_format
-from ratenorm.export import spiking as spiking_format
-from ratenorm.export.network import NetworkSpec, save_network
-from ratenorm.export.spiking import save
 from ratenorm.graph.net import INPUT, Node, SpikingNet
 from ratenorm.graph.ops import AvgPool, Conv, Fire, Input, Linear, Reshape
-from ratenorm.runs import RunFolder
+from ratenorm.io import networks as network_format
+from ratenorm.io import spiking as spiking_format
+from ratenorm.io.networks import NetworkSpec, save_network
+from ratenorm.io.run_folder import RunFolder
+from ratenorm.io.spiking import save
 from ratenorm.train import checkpoint as checkpoint_format
 from ratenorm.train.checkpoint import Checkpoint, write_checkpoint
 
@@ -83,8 +83,8 @@ def run_folder(path: Path) -> None:
 
 def record() -> records.Record:
     from ratenorm.convert.thresholds import MaxNorm
-    from ratenorm.engines.evaluate import evaluate
-    from ratenorm.experiments.record import ann_entry, make_record, run_entry
+    from ratenorm.simulate.evaluate import evaluate
+    from ratenorm.workflows.record import ann_entry, make_record, run_entry
 
     net = spiking_net()
     result = evaluate(net, [(ramp(6, 1, 4, 4, scale=1 / 8), torch.arange(6) % 3)], 4, engine="dense")

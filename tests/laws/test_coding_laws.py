@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from builders import tiny_conversion
 from ratenorm.core.coding import Constant, Poisson, counter_uniform
-from ratenorm.engines.simulate import simulate
+from ratenorm.simulate.simulate import simulate
 
 seeds = st.integers(0, 2**40)
 

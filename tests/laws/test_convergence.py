@@ -12,9 +12,9 @@ from random_networks import BLOCKS, Recipe, clipped_ann, recipes
 from ratenorm.convert.convert import Conversion, convert
 from ratenorm.convert.observe import sites
 from ratenorm.convert.thresholds import ChannelNorm, MaxNorm, Method, Percentile, Scaled
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import CalibrationError
 from ratenorm.graph.net import run
+from ratenorm.simulate.simulate import simulate
 
 METHODS = (MaxNorm(), Percentile(95.0), ChannelNorm(), Scaled(MaxNorm(), 0.7))
 EACH_BLOCK = [Recipe((block, "conv"), ("F.relu", "in place", "clamp"), True, "flatten", 5) for block in BLOCKS]

@@ -12,10 +12,10 @@ from builders import chain, fire, randomise_batch_norm_
 from ratenorm.convert.convert import convert
 from ratenorm.convert.grid import BITS, on_grid
 from ratenorm.convert.thresholds import ChannelNorm, MaxNorm, Method
-from ratenorm.engines.simulate import simulate
 from ratenorm.graph.net import SpikingNet
 from ratenorm.graph.ops import Affine, AvgPool, Conv, Linear
 from ratenorm.models import build
+from ratenorm.simulate.simulate import simulate
 
 
 def real(name: str, seed: int, method: Method | None = None) -> tuple[SpikingNet, torch.Tensor]:

@@ -14,12 +14,12 @@ from builders import chain, dyadic, fire, make_dyadic_, tiny_conversion
 from random_networks import Recipe, recipes
 from ratenorm.convert.convert import convert, normalise_weights, with_start
 from ratenorm.convert.thresholds import Fixed, MaxNorm
-from ratenorm.engines.dense import DenseSimulation, analog_rates
-from ratenorm.engines.result import SimResult
-from ratenorm.engines.simulate import simulate, stream
 from ratenorm.errors import CalibrationError, SimulationError, UsageError
 from ratenorm.graph.net import SpikingNet, run
 from ratenorm.graph.ops import AvgPool, Conv, Fire, Linear, MaxPool, Reshape
+from ratenorm.simulate.dense import DenseSimulation, analog_rates
+from ratenorm.simulate.result import SimResult
+from ratenorm.simulate.simulate import simulate, stream
 
 seeds = st.integers(0, 10**6)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from builders import dyadic
 from ratenorm.convert.convert import normalise_weights
 from ratenorm.core.neuron import integrate_and_fire_, signed_integrate_and_fire_
-from ratenorm.engines.dense import DenseSimulation
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import FileFormatError
-from ratenorm.export.spiking import load, save
 from ratenorm.graph.net import INPUT, Node, SpikingNet
 from ratenorm.graph.ops import Fire, Input, Linear
+from ratenorm.io.spiking import load, save
+from ratenorm.simulate.dense import DenseSimulation
+from ratenorm.simulate.simulate import simulate
 
 seeds = st.integers(0, 2**31)
 

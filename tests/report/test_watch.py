@@ -12,7 +12,7 @@ import pytest
 
 from ratenorm import report
 from ratenorm.errors import UsageError
-from ratenorm.files import sealed_line
+from ratenorm.io.files import sealed_line
 from ratenorm.report import terminal
 
 

@@ -15,5 +15,5 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 @pytest.fixture
 def environment() -> dict[str, str]:
     """For processes started by a test: they find ratenorm and the torture, and use one thread."""
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks")])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT)])
     return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

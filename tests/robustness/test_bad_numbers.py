@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from ratenorm.data import Batches, ImageSet
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import ConversionError, DataError, FileFormatError, TrainingError
-from ratenorm.export.network import NetworkSpec, load_network, save_network
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire
-from ratenorm.runs import RunFolder
+from ratenorm.io.networks import NetworkSpec, load_network, save_network
+from ratenorm.io.run_folder import RunFolder
+from ratenorm.simulate.simulate import simulate
 from ratenorm.train.checkpoint import read_checkpoint
 from ratenorm.train.loop import run_stage
 from ratenorm.train.stage1 import _AccuracyStage, train_accuracy

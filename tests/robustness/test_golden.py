@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from ratenorm import records
-from ratenorm.engines.evaluate import evaluate
 from ratenorm.errors import FileFormatError, UsageError
-from ratenorm.export.network import load_network
-from ratenorm.export.spiking import load_with_about
-from ratenorm.files import read_tensors, write_tensors
+from ratenorm.io.files import read_tensors, write_tensors
+from ratenorm.io.networks import load_network
+from ratenorm.io.run_folder import CONFIG, METRICS, RunFolder
+from ratenorm.io.spiking import load_with_about
 from ratenorm.report.terminal import read_progress
-from ratenorm.runs import CONFIG, METRICS, RunFolder
+from ratenorm.simulate.evaluate import evaluate
 from ratenorm.train.checkpoint import read_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden"

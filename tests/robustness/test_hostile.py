@@ -12,10 +12,10 @@ import torch
 
 from ratenorm import records
 from ratenorm.errors import FileFormatError, StorageError
-from ratenorm.experiments.evaluation import spec_of
-from ratenorm.export.network import NetworkSpec, load_network, save_network
-from ratenorm.export.spiking import load, save
-from ratenorm.files import check_writable, read_tensors, write_tensors
+from ratenorm.io.files import check_writable, read_tensors, write_tensors
+from ratenorm.io.networks import NetworkSpec, load_network, save_network
+from ratenorm.io.spiking import load, save
+from ratenorm.workflows.evaluate import spec_of
 from torturing.subjects import small_spiking_net
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,17 +12,17 @@ import torch
 
 from ratenorm.cli import main as command_line
 from ratenorm.data import ImageSet
-from ratenorm.engines.evaluate import Evaluation
 from ratenorm.errors import UsageError
-from ratenorm.experiments import evaluation
-from ratenorm.experiments.evaluation import watched_evaluation
-from ratenorm.experiments.partial import PartialSums
-from ratenorm.export.network import NetworkSpec
-from ratenorm.files import sealed_line
 from ratenorm.graph.net import SpikingNet
-from ratenorm.runs import LOCK, RunFolder, holds_a_run, open_shared
+from ratenorm.io.files import sealed_line
+from ratenorm.io.networks import NetworkSpec
+from ratenorm.io.run_folder import LOCK, RunFolder, holds_a_run, open_shared
+from ratenorm.simulate.evaluate import Evaluation
 from ratenorm.train.interrupt import Interrupted
 from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
+from ratenorm.workflows import evaluate as evaluation
+from ratenorm.workflows.evaluate import watched_evaluation
+from ratenorm.workflows.partial_sums import PartialSums
 from torturing.subjects import STAGE1, bands, small_network, small_spiking_net
 
 SPEC = NetworkSpec("small", channels=1, size=(8, 8), mean=(0.3,), std=(0.5,))
@@ -75,7 +75,7 @@ def test_a_stopped_evaluation_ends_as_an_unbroken_one(after: int, number: int, t
 
 
 def test_sums_are_kept_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratenorm.experiments.partial.SECONDS", 0.0)
+    monkeypatch.setattr("ratenorm.workflows.partial_sums.SECONDS", 0.0)
     monkeypatch.setattr(PartialSums.__init__, "__defaults__", (0.0,))
     saved: list[int] = []
     plain = PartialSums.save

@@ -17,11 +17,11 @@ from ratenorm.convert.thresholds import parse
 from ratenorm.core.coding import Poisson
 from ratenorm.data import Batches
 from ratenorm.distributed import World, joined, restarts, wait_for_all
-from ratenorm.engines.evaluate import Evaluation, evaluate
-from ratenorm.experiments.evaluation import parts
-from ratenorm.runs import open_shared
+from ratenorm.io.run_folder import open_shared
+from ratenorm.simulate.evaluate import Evaluation, evaluate
 from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
 from ratenorm.train.stage2 import train_latency
+from ratenorm.workflows.evaluate import parts
 from torturing.agreement import Wide, losses_on
 from torturing.forks import one_thread
 from torturing.subjects import STAGE1, STAGE2, bands, small_network, small_spiking_net

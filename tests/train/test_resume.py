@@ -19,7 +19,7 @@ from builders import image_set, same_state, set_maxima_, state_of, tiny_cnn
 from ratenorm.core.rate_norm import RateNorm, rate_norm_layers
 from ratenorm.data import Augment, Batches
 from ratenorm.errors import FileFormatError, RatenormError, TrainingError
-from ratenorm.runs import METRICS, RunFolder
+from ratenorm.io.run_folder import METRICS, RunFolder
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.from_relu import start_from_relu_
@@ -264,7 +264,7 @@ def test_a_full_disk_stops_the_training_with_the_old_checkpoint(
         plain(descriptor)
 
     with RunFolder(tmp_path) as folder:
-        monkeypatch.setattr("ratenorm.files.os.fsync", fsync)
+        monkeypatch.setattr("ratenorm.io.files.os.fsync", fsync)
         with pytest.raises(RatenormError, match="No space left"):
             stage1(fresh(), folder)
         assert read_checkpoint(folder / "stage1.checkpoint.safetensors").progress["epoch"] >= 1

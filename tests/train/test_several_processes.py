@@ -16,8 +16,8 @@ from builders import tiny_conversion
 from ratenorm import distributed
 from ratenorm.convert.observe import OmegaCeiling
 from ratenorm.distributed import World
-from ratenorm.engines.evaluate import evaluate
 from ratenorm.errors import UsageError
+from ratenorm.simulate.evaluate import evaluate
 from ratenorm.train.global_batch_norm import _forward, global_batch_norm
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Protocol
 
@@ -58,14 +58,30 @@ def _terminating() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+# Commands that other versions had: what to run instead.
+MOVED = {
+    ("reproduce",): "`python -m paper` in a clone of the repository (the same options; `make reproduce` runs all)",
+    ("zoo", "add"): "`python -m paper.zoo_entries` in a clone of the repository (the same options)",
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments in (["--version"], ["-V"]):
         print(f"ratenorm {__version__}")
         return 0
+    for words, place in MOVED.items():
+        if tuple(arguments[: len(words)]) == words:
+            print(f"ratenorm: `ratenorm {' '.join(words)}` has moved. Use {place}.", file=sys.stderr)
+            return 2
+    return run(lambda: parse(arguments))
+
+
+def run(parse: Callable[[], Command]) -> int:
+    """Parse and run a command; what goes wrong becomes one paragraph and an exit code."""
     try:
-        command = parse(arguments)
+        command = parse()
         loaded()
         with _terminating():
             command.run()
@@ -78,8 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("ratenorm: stopped by Ctrl-C.", file=sys.stderr)
         return 130
     except Terminated:
-        goes_on = "the same command goes on, with --resume where there is one"
-        print(f"ratenorm: stopped by SIGTERM. What was finished is kept; {goes_on}.", file=sys.stderr)
+        resumes = "the same command resumes, with --resume where there is one"
+        print(f"ratenorm: stopped by SIGTERM. What was finished is kept; {resumes}.", file=sys.stderr)
         return 143
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ratenorm.convert.convert import Conversion, with_start
 from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
-from ratenorm.engines.dense import analog_rates
-from ratenorm.engines.result import LayerActivity
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import UsageError
+from ratenorm.simulate.dense import analog_rates
+from ratenorm.simulate.result import LayerActivity
+from ratenorm.simulate.simulate import simulate
 
 WORTH_SAYING = 0.002  # a fraction of the images: costs below it are not findings
 RESTLESS = 0.1  # thresholds a step at rest from which on a late layer is told that this is why

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ratenorm.engines.dense import DenseSimulation
 from ratenorm.graph.net import INPUT, Graph, Node, SpikingNet, run
 from ratenorm.graph.ops import Fire
+from ratenorm.simulate.dense import DenseSimulation
 
 
 @torch.no_grad()

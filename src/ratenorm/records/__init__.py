@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.errors import DataError, FileFormatError, UsageError
-from ratenorm.files import to_json, write_atomic
+from ratenorm.io.files import to_json, write_atomic
 from ratenorm.records import schema
 from ratenorm.records.checks import Invalid, name_of
 from ratenorm.records.seal import opened, sealed

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.errors import FileFormatError
-from ratenorm.files import digest_of
+from ratenorm.io.files import digest_of
 
 KEY = "sha256"
 SINCE = 2  # the first version whose records carry one

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ratenorm.errors import UsageError
-from ratenorm.files import is_sealed, opened_line
+from ratenorm.io.files import is_sealed, opened_line
 from ratenorm.records import FILE_NAME
 from ratenorm.report.words import duration, percent
 

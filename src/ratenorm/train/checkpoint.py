@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ratenorm._version import __version__
 from ratenorm.errors import FileFormatError
-from ratenorm.files import read_tensors, write_tensors
+from ratenorm.io.files import read_tensors, write_tensors
 
 FORMAT, VERSION = "ratenorm-checkpoint", 1
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from ratenorm.data import Batches
 from ratenorm.distributed import largest, total, wait_for_all, world
 from ratenorm.errors import FileFormatError, TrainingError
-from ratenorm.runs import RunFolder
+from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ratenorm.train.interrupt import Interrupted, Interrupts
 

@@ -21,7 +21,7 @@ from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import Augment, Batches, ImageSet, Normalisation, split_holdout
 from ratenorm.distributed import total, world
 from ratenorm.errors import DataError, TrainingError, UsageError
-from ratenorm.runs import RunFolder
+from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage1, learning_rate
 from ratenorm.train.global_batch_norm import global_batch_norm

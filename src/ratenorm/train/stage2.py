@@ -14,7 +14,7 @@ from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import Batches, ImageSet, Normalisation
 from ratenorm.distributed import total, world
 from ratenorm.errors import TrainingError
-from ratenorm.runs import RunFolder
+from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage2
 from ratenorm.train.loop import accuracy, first_bad_layer, fitted, run_stage

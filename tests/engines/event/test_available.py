@@ -13,8 +13,8 @@ import torch
 
 from builders import tiny_conversion
 from ratenorm.engines.event import available
-from ratenorm.engines.simulate import simulate
 from ratenorm.errors import DataError, SimulationError
+from ratenorm.simulate.simulate import simulate
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_without_a_place_for_its_cache_auto_takes_the_dense_engine_and_event_com
         "def none(*a, **k): raise RuntimeError('cannot cache function: no locator available')\n"
         "caching.FunctionCache.__init__ = none\n"
         "from builders import tiny_conversion\n"
-        "from ratenorm.engines.simulate import simulate, start\n"
+        "from ratenorm.simulate.simulate import simulate, start\n"
         "conversion, x = tiny_conversion()\n"
         "with warnings.catch_warnings(record=True) as said:\n"
         "    warnings.simplefilter('always')\n"

@@ -13,13 +13,13 @@ from random_graphs import random_images, random_net
 
 from builders import chain, dyadic, fire
 from ratenorm.core.coding import Coding, Constant, Poisson
-from ratenorm.engines.dense import DenseSimulation
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.simulation import EventSimulation
-from ratenorm.engines.result import SimResult
-from ratenorm.engines.simulate import simulate
 from ratenorm.graph.net import INPUT, Node, SpikingNet
 from ratenorm.graph.ops import Add, Conv, Input
+from ratenorm.simulate.dense import DenseSimulation
+from ratenorm.simulate.result import SimResult
+from ratenorm.simulate.simulate import simulate
 
 
 def assert_same(dense: SimResult, event: SimResult) -> None:

@@ -16,9 +16,9 @@ from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.engines.event.lookup import lookup_of
 from ratenorm.engines.event.plan import Stage, plan
 from ratenorm.engines.event.simulation import CHUNK
-from ratenorm.engines.simulate import simulate
 from ratenorm.graph.net import INPUT, Node, SpikingNet
 from ratenorm.graph.ops import Add, Conv, Fire, Input
+from ratenorm.simulate.simulate import simulate
 
 OPTIONS = {"fit": True, "first_spikes": True}
 

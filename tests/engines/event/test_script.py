@@ -14,10 +14,10 @@ from ratenorm.engines.event import costs, crew, jobs, turns
 from ratenorm.engines.event.arrays import address_of
 from ratenorm.engines.event.board import FIRST_ARRAY, STOPPED
 from ratenorm.engines.event.simulation import EventSimulation
-from ratenorm.engines.simulate import simulate, start
 from ratenorm.errors import SimulationError
 from ratenorm.graph.net import INPUT, Node, SpikingNet
 from ratenorm.graph.ops import Add, Conv, Input
+from ratenorm.simulate.simulate import simulate, start
 
 
 @pytest.fixture

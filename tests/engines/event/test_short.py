@@ -16,9 +16,9 @@ from ratenorm.engines.event.compiled import code_of
 from ratenorm.engines.event.plan import plan
 from ratenorm.engines.event.short import LARGEST, as_short
 from ratenorm.engines.event.simulation import EventSimulation
-from ratenorm.engines.simulate import simulate, start
 from ratenorm.graph.net import SpikingNet
 from ratenorm.graph.ops import AvgPool, Conv
+from ratenorm.simulate.simulate import simulate, start
 
 
 def convolution(weight: torch.Tensor, pooled: bool) -> SpikingNet:

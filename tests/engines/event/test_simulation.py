@@ -17,8 +17,8 @@ from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.engines.event import costs
 from ratenorm.engines.event.simulation import EventSimulation
-from ratenorm.engines.simulate import EngineName, simulate, start, stream
 from ratenorm.graph.net import SpikingNet
+from ratenorm.simulate.simulate import EngineName, simulate, start, stream
 
 
 def real_net(seed: int = 0) -> tuple[SpikingNet, torch.Tensor]:
@@ -110,7 +110,7 @@ import resource, sys, torch
 sys.path[:0] = {paths!r}
 torch.set_num_threads(1)
 from test_simulation import real_net
-from ratenorm.engines.simulate import simulate
+from ratenorm.simulate.simulate import simulate
 net, x = real_net()
 x = x.repeat(8, 1, 1, 1)
 simulate(net, x, 40, engine="event")

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ratenorm.core.coding import Coding
-from ratenorm.engines.dense import analog_rates, chunks, encode
 from ratenorm.engines.event import jobs
 from ratenorm.engines.event.affine import ChunkValues, base, still_values
 from ratenorm.engines.event.arrays import NOTHING, Array, address_of, unset
@@ -25,6 +24,7 @@ from ratenorm.engines.event.threads import torch_threads
 from ratenorm.errors import SimulationError
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire, Input, MaxPool
+from ratenorm.simulate.dense import analog_rates, chunks, encode
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from ratenorm.engines.event.plan import plan
 from ratenorm.engines.event.script import Room
 from ratenorm.engines.event.state import States
 from ratenorm.engines.event.threads import torch_threads
-from ratenorm.engines.result import Fit, LayerActivity, SimResult
 from ratenorm.graph.net import SpikingNet, check_input
+from ratenorm.simulate.result import Fit, LayerActivity, SimResult
 
 In = TypeVar("In")
 Out = TypeVar("Out")

@@ -15,9 +15,9 @@ from ratenorm.engines.event.board import where
 from ratenorm.engines.event.layout import Layout
 from ratenorm.engines.event.plan import Stage
 from ratenorm.engines.event.script import State
-from ratenorm.engines.result import Fit
 from ratenorm.graph.net import Node
 from ratenorm.graph.ops import MaxPool
+from ratenorm.simulate.result import Fit
 
 
 class States(NamedTuple):

@@ -1,4 +1,4 @@
-"""The figures of the paper, drawn from the JSON that `ratenorm reproduce` leaves under results/figures/."""
+"""The figures of the paper, drawn from the JSON that `python -m paper` leaves under results/figures/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from ratenorm.errors import FileFormatError
-from ratenorm.files import write_atomic
+from ratenorm.io.files import write_atomic
 from ratenorm.report import style, svg
 from ratenorm.report.measures import Run
 from ratenorm.report.plots import accuracy, layers, power
@@ -42,7 +42,7 @@ def save_figure(path: str | os.PathLike[str]) -> list[Path]:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise FileFormatError(
             f"Drawing {path}: it is damaged or not a figure of ratenorm ({type(error).__name__}: {error}). Make it "
-            "anew with `ratenorm reproduce`."
+            "anew with `python -m paper`."
         ) from error
 
 

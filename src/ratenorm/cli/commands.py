@@ -1,0 +1,40 @@
+"""One file a command. A command is a frozen dataclass whose fields are its options and whose `run` does the work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Union
+
+import tyro
+
+from ratenorm.cli.compare import Compare
+from ratenorm.cli.convert import Convert
+from ratenorm.cli.data import Data
+from ratenorm.cli.demo import Demo
+from ratenorm.cli.diagnose import Diagnose
+from ratenorm.cli.doctor import Doctor
+from ratenorm.cli.evaluate import Evaluate
+from ratenorm.cli.info import Info
+from ratenorm.cli.report import Report
+from ratenorm.cli.train import Train
+from ratenorm.cli.watch import Watch
+from ratenorm.cli.zoo import Zoo
+
+ALL: tuple[type, ...] = (
+    Demo,
+    Train,
+    Convert,
+    Evaluate,
+    Compare,
+    Diagnose,
+    Report,
+    Watch,
+    Data,
+    Zoo,
+    Info,
+    Doctor,
+)
+
+
+def any_command() -> Any:
+    """The union of all commands, as the parser takes it."""
+    return Union[tuple(Annotated[c, tyro.conf.subcommand(c.__name__.lower())] for c in ALL)]  # noqa: UP007

@@ -1,0 +1,80 @@
+"""`ratenorm compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ratenorm.cli.options import data_config, mode
+from ratenorm.simulate.simulate import EngineName
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Convert one network with several threshold methods and run them all: one record, one table."""
+
+    network: Annotated[Path, tyro.conf.Positional]
+    """network file, trained with Rate Norm or ReLU"""
+    out: Path
+    """run folder for the record"""
+    methods: tuple[str, ...] = (
+        "max",
+        "percentile:99.9",
+        "omega:2",
+        "channel",
+        "spike",
+        "scaled:0.8:spike",
+        "data",
+        "model",
+    )
+    """methods to compare: trained, max, percentile:99.9, omega:2, channel, spike:64, scaled:0.8:spike, data, model,
+    latency:0.1
+    """
+    v0: tuple[float, ...] = (0.0,)
+    """start potentials, as fractions of the threshold; every method runs with each"""
+    data: str | None = None
+    """test and calibration images (default: the set the network was trained on)"""
+    root: Path | None = None
+    """where the data set lies"""
+    steps: int = 128
+    """time-steps to simulate"""
+    images: int | None = None
+    """test images to run (default: all)"""
+    calibration: int = 1000
+    """training images for the methods that need some"""
+    engine: EngineName = "auto"
+    """what simulates: auto, dense or event"""
+    coding: Literal["constant", "poisson"] = "constant"
+    """how images enter"""
+    seed: int = 0
+    """of the choice of calibration images and of Poisson coding"""
+    resume: bool = False
+    """go on where an earlier comparison in the folder stopped"""
+    overwrite: bool = False
+    """start anew in a used folder"""
+
+    def run(self) -> None:
+        from ratenorm.io.networks import load_network
+        from ratenorm.io.run_folder import RunFolder
+        from ratenorm.workflows.compare import CompareConfig, compare
+        from ratenorm.workflows.tables import accuracy_table
+
+        _, spec = load_network(self.network)
+        config = CompareConfig(
+            str(self.network),
+            self.methods,
+            data_config(self.data or spec.dataset, self.root),
+            self.v0,
+            self.steps,
+            self.images,
+            self.calibration,
+            self.engine,
+            self.coding,
+            self.seed,
+        )
+        with RunFolder(self.out, mode(self.resume, self.overwrite)) as folder:
+            folder.configure(config.to_json())
+            print(accuracy_table(compare(config, folder)))

@@ -1,0 +1,28 @@
+"""Options that several commands share, and how they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ratenorm.errors import UsageError
+from ratenorm.io.run_folder import Mode
+from ratenorm.workflows.train import DataConfig
+
+
+def mode(resume: bool, overwrite: bool) -> Mode:
+    """What to do with a used run folder."""
+    if resume and overwrite:
+        raise UsageError("--resume and --overwrite exclude each other: one goes on, the other starts anew.")
+    return "resume" if resume else "overwrite" if overwrite else "new"
+
+
+def data_config(data: str, root: Path | None) -> DataConfig:
+    """`mnist`, `cifar10`, `cifar100`, or the path of an image folder."""
+    if data in ("mnist", "cifar10", "cifar100"):
+        return DataConfig(data, None if root is None else str(root))
+    if Path(data).is_dir():
+        return DataConfig(Path(data).name, None, data)
+    raise UsageError(
+        f"--data is {data!r}: neither a known set (mnist, cifar10, cifar100) nor a folder with one subfolder of images "
+        "for each class."
+    )

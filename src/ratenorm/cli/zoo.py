@@ -1,0 +1,35 @@
+"""`ratenorm zoo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """List the trained networks that come with ratenorm; their checksums are verified."""
+
+    action: Annotated[Literal["list"], tyro.conf.Positional] = "list"
+    """list: what there is"""
+    pattern: Annotated[str, tyro.conf.Positional] = "*"
+    """only names that match, such as '*cifar10*'"""
+    folder: Path | None = None
+    """folder of the zoo (default: the one of this installation)"""
+
+    def run(self) -> None:
+        from fnmatch import fnmatchcase
+
+        from ratenorm.io import zoo
+
+        folder = zoo.folder() if self.folder is None else self.folder
+        known = {name: e for name, e in sorted(zoo.entries(folder).items()) if fnmatchcase(name, self.pattern)}
+        if not known:
+            what = "is empty" if self.pattern == "*" else f"has no network whose name matches {self.pattern!r}"
+            print(f"The zoo in {folder} {what}.")
+        for name, entry in known.items():
+            path = zoo.path_of(name, folder)
+            print(f"{name:<32} {100 * entry.accuracy:6.2f} % of {entry.data:<9} {entry.bytes / 1e6:6.2f} MB  {path}")

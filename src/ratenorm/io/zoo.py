@@ -1,0 +1,119 @@
+"""Trained networks that come with ratenorm: `zoo.load("vgg16-cifar10")`.
+
+In a clone they lie in `zoo/` at its top, in an installed package beside this file. `index.json` lists them with their
+checksums; every network has a card (`NAME.md`) that says what it was trained on and how it does. Entries are made by
+`python -m paper.zoo_entries`, never by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ratenorm.errors import FileFormatError, UsageError
+from ratenorm.io.files import write_atomic
+from ratenorm.io.networks import NetworkSpec, load_network
+
+FORMAT, VERSION = "ratenorm-zoo", 1
+INDEX = "index.json"
+INSTALLED = "zoo_files"  # the name of the folder in a wheel: `zoo` is this module
+LARGEST = 32_000_000  # bytes a file: a repository keeps every version of it for ever
+INDEX_LIMIT = 2**20  # bytes
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the index. `accuracy` is of the test images, measured on the file as it is stored."""
+
+    name: str
+    file: str
+    sha256: str
+    bytes: int
+    accuracy: float
+    data: str
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(v, str) for v in (self.name, self.file, self.sha256, self.data)):
+            raise ValueError("name, file, sha256 and data must be texts")
+        if type(self.bytes) is not int or not 0.0 <= float(self.accuracy) <= 1.0:
+            raise ValueError(f"bytes is {self.bytes!r} and accuracy {self.accuracy!r}")
+        if Path(self.file).name != self.file:
+            raise ValueError(f"file is {self.file!r}, which is not the plain name of a file")
+
+
+def folder() -> Path:
+    """Where the networks of this installation lie."""
+    installed = Path(__file__).parents[1] / INSTALLED
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "zoo"
+
+
+def names(folder: PathLike | None = None) -> list[str]:
+    """The networks there are."""
+    return sorted(entries(folder))
+
+
+def load(name: str, folder: PathLike | None = None) -> tuple[nn.Module, NetworkSpec]:
+    """A trained network in evaluation mode, and what it takes: `spec.normalisation` is the transform of its images."""
+    return load_network(path_of(name, folder))
+
+
+def path_of(name: str, folder: PathLike | None = None) -> Path:
+    """The file of a network, its checksum verified."""
+    known = entries(folder)
+    if name not in known:
+        there_are = f"There are: {', '.join(sorted(known))}." if known else "It is empty."
+        raise UsageError(f"Loading {name!r} from the zoo: there is no such network. {there_are}")
+    entry, path = known[name], _place(folder) / known[name].file
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FileFormatError(
+            f"Loading {name!r} from the zoo: {path} cannot be read ({error.strerror or error}). Check out or install "
+            "ratenorm anew."
+        ) from error
+    if found != entry.sha256:
+        raise FileFormatError(
+            f"Loading {name!r} from the zoo: the sha256 of {path} is {found}, the index says {entry.sha256}. The "
+            "file is damaged or not the one that was measured: check out or install ratenorm anew."
+        )
+    return path
+
+
+def entries(folder: PathLike | None = None) -> dict[str, Entry]:
+    """The index: every network by name."""
+    path = _place(folder) / INDEX
+    try:
+        if path.stat().st_size > INDEX_LIMIT:
+            raise ValueError(f"more than {INDEX_LIMIT} bytes")
+        content = dict(json.loads(path.read_text(encoding="utf-8")))
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+        found = [Entry(**line) for line in content["networks"]]
+    except OSError as error:
+        raise FileFormatError(
+            f"Reading the zoo: there is no index at {path} ({error.strerror or error}). Install ratenorm from a wheel, "
+            "or work in a clone of its repository."
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FileFormatError(f"Reading the zoo: {path} is damaged ({error}). Check it out anew.") from error
+    return {entry.name: entry for entry in found}
+
+
+def write_index(folder: PathLike, found: dict[str, Entry]) -> Path:
+    """Write the index, sorted by name, one network a line, so that a change to it can be read."""
+    lines = ",\n".join("  " + json.dumps(asdict(found[name]), sort_keys=True) for name in sorted(found))
+    head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    start = ", ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
+    return write_atomic(Path(folder) / INDEX, f'{{{start}, "networks": [\n{lines}\n]}}\n'.encode())
+
+
+def _place(given: PathLike | None) -> Path:
+    return folder() if given is None else Path(given)

@@ -1,0 +1,116 @@
+"""`simulate`: one call, any engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from ratenorm.core.coding import Coding
+from ratenorm.engines.event import available
+from ratenorm.errors import DataError, SimulationError, UsageError
+from ratenorm.graph.net import SpikingNet
+from ratenorm.simulate.dense import DenseSimulation, chunks
+from ratenorm.simulate.memory import available_memory, check_memory, estimate_memory
+from ratenorm.simulate.result import SimResult
+
+if TYPE_CHECKING:
+    from ratenorm.engines.event.simulation import EventSimulation
+
+EngineName = Literal["auto", "dense", "event"]
+ENGINES: tuple[EngineName, ...] = ("auto", "dense", "event")
+UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a small layer
+
+
+def simulate(
+    net: SpikingNet,
+    x: Tensor,
+    steps: int,
+    *,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    fit: bool = False,
+    first_spikes: bool = False,
+    chunk: int = 1,
+    first_image: int = 0,
+    compiled: bool | None = None,
+) -> SimResult:
+    """Run a spiking network on a batch for `steps` steps; the answer after every step comes from this one run.
+
+    `engine` is "dense" (torch, any device), "event" (CPU, the work follows the spikes), or "auto": events on the CPU,
+    layer by layer, with convolution where spikes are many; the dense engine elsewhere. `fit` compares the rates with
+    the analog ones at every step (K curve), `first_spikes` notes when each neuron fired first. `chunk` is the number of
+    steps that the dense engine stacks into one batch: it changes speed and memory, never the result. `compiled` runs
+    its step through `torch.compile`; None: on a GPU.
+    """
+    if steps < 1 or chunk < 1:
+        raise UsageError(f"Simulating: steps is {steps} and chunk {chunk}; both must be at least 1.")
+    if net.device.type == "cpu":
+        need = estimate_memory(net, len(x), steps, chunk=chunk, fit=fit, first_spikes=first_spikes)
+        if need.total > UNASKED:
+            check_memory(need, len(x), available_memory())
+    simulation = start(
+        net, x, engine, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, compiled=compiled
+    )
+    if isinstance(simulation, DenseSimulation):
+        for size in chunks(steps, chunk):
+            simulation.advance(size)
+    else:
+        simulation.advance(steps)
+    return simulation.result()
+
+
+def start(
+    net: SpikingNet,
+    x: Tensor,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    *,
+    fit: bool = False,
+    first_spikes: bool = False,
+    first_image: int = 0,
+    compiled: bool | None = None,
+) -> DenseSimulation | EventSimulation:
+    """A simulation before its first step, on the engine asked for, or on the dense one where that cannot run."""
+    if engine not in ENGINES:
+        raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
+    if len(x) == 0:
+        raise DataError("Simulating: there is no image in the batch. Give at least one.")
+    if not math.isfinite(float(x.sum())) and not torch.isfinite(x).all():  # one pass for images that are all right
+        bad = first_image + int((~torch.isfinite(x).flatten(1).all(1)).nonzero()[0])
+        raise DataError(
+            f"Simulating: image {bad} holds NaN or infinity; no neuron would fire for it. Remove or mend it."
+        )
+    reason = None if engine == "dense" else available.unfit(net, x)
+    if reason is not None and engine == "event":
+        raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")
+    if engine != "dense" and reason is None:
+        missing = available.missing() or (available.uncached() if engine == "auto" else None)
+        if missing is None:
+            from ratenorm.engines.event.simulation import EventSimulation  # imports numba
+
+            return EventSimulation(
+                net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, choose=engine == "auto"
+            )
+        available.warn_once(missing)
+    return DenseSimulation(
+        net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, compiled=compiled
+    )
+
+
+def stream(
+    net: SpikingNet,
+    x: Tensor,
+    steps: int,
+    *,
+    engine: EngineName = "auto",
+    coding: Coding | None = None,
+    first_image: int = 0,
+) -> Iterator[Tensor]:
+    """The mean output after each step, [B, classes], as soon as the step is done."""
+    simulation = start(net, x, engine, coding, first_image=first_image)
+    for _ in range(steps):
+        yield simulation.advance(1)[0]

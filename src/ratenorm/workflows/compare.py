@@ -1,0 +1,92 @@
+"""`ratenorm compare`: any set of methods on one network in one run, one record, one table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from ratenorm import records
+from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.convert import convert_graph
+from ratenorm.convert.fold import fold
+from ratenorm.convert.lower import lower
+from ratenorm.convert.thresholds import Method, parse
+from ratenorm.io.files import to_json
+from ratenorm.io.networks import load_network
+from ratenorm.io.run_folder import RunFolder
+from ratenorm.simulate.simulate import EngineName
+from ratenorm.workflows.calibration import calibration_images
+from ratenorm.workflows.evaluate import coding_of, watched_evaluation
+from ratenorm.workflows.fingerprint import of_graph, of_tensors
+from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
+from ratenorm.workflows.resume import remembered
+from ratenorm.workflows.train import DataConfig, test_accuracy
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    network: str
+    methods: tuple[str, ...]
+    data: DataConfig = field(default_factory=DataConfig)
+    v0: tuple[float, ...] = (0.0,)
+    steps: int = 128
+    images: int | None = None
+    calibration: int = 1000
+    engine: EngineName = "auto"
+    coding: str = "constant"
+    seed: int = 0
+    batch_size: int = 200
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
+    """Run every method with every start potential; what is done already (on resume) is read and not run again."""
+    began = time.monotonic()
+    methods: list[tuple[str, Method]] = [(text, parse(text)) for text in config.methods]
+    model, spec = load_network(config.network)
+    graph, report = lower(model, torch.zeros(1, *spec.input_shape))
+    analog = fold(graph)
+    images = None
+    if any(method.needs_data for _, method in methods):
+        images = Calibration(calibration_images(config.data, spec, config.calibration, config.seed))
+    available = config.data.test()
+    test = available if config.images is None else available.subset(range(min(config.images, len(available))))
+    ann = ann_entry(spec.model, analog, test_accuracy(model, spec, test), None)
+    coding = coding_of(config.coding, config.seed, spec)
+
+    def so_far(runs: list[dict[str, Any]]) -> dict[str, Any]:
+        return make_record(
+            "compare",
+            f"{spec.model} on {test.name}: {len(methods)} threshold methods",
+            config.to_json(),
+            seed=config.seed,
+            seconds=time.monotonic() - began,
+            data={"name": test.name, "split": "test", "images": len(test), "classes": list(test.classes)},
+            ann=ann,
+            runs=runs,
+            scale=scale_of(len(test), len(available), "test images"),
+        )
+
+    # another network or other images in the same place are not answered with what was found before
+    computed_from = {"network": of_graph(analog), "images": of_tensors(test.images, test.labels)}
+    computed_from |= {} if images is None else {"calibration": of_tensors(*images)}
+    runs: list[dict[str, Any]] = []
+    for text, method in methods:
+        for v0 in config.v0:
+            name = text if len(config.v0) == 1 else f"{text}, v(0) = {v0:g} θ"
+
+            def one(name: str = name, method: Method = method, v0: float = v0) -> dict[str, Any]:
+                net = convert_graph(analog, method, images, v0, report).net
+                result = watched_evaluation(
+                    name, net, test, spec, config.steps, config.engine, coding, 1000, config.batch_size, folder
+                )
+                return run_entry(name, spec.model, net, method, v0, result, coding)
+
+            runs.append(remembered(folder, to_json({"run": name, **computed_from}), one))
+            records.write(folder / records.FILE_NAME, so_far(runs))  # what is done can be looked at already
+    return so_far(runs)
