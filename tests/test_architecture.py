@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"core", "data", "models", "io", "distributed", "_version"},
     "records": {"io"},
     "report": {"records", "io"},
+    "calibrators": {"convert", "simulate", "graph", "core", "distributed"},
     "diagnose": {"convert", "simulate", "graph", "core"},
 }
 ANYTHING_BUT: dict[str, set[str]] = {"workflows": {"cli", "report"}, "cli": set()}

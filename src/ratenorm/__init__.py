@@ -6,6 +6,7 @@ model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult -->
 from ratenorm import _starting as _starting  # isort: skip  (before all that takes long)
 from ratenorm import data, models
 from ratenorm._version import __version__
+from ratenorm.calibrators import Calibrator, ChannelBias, StartPotential, StepBias, calibrate
 from ratenorm.convert.convert import Conversion, convert, normalise_weights
 from ratenorm.convert.lower import inspect
 from ratenorm.convert.thresholds import (
@@ -41,6 +42,8 @@ from ratenorm.train.stage1 import train_accuracy
 from ratenorm.train.stage2 import train_latency
 
 __all__ = [
+    "Calibrator",
+    "ChannelBias",
     "ChannelNorm",
     "Constant",
     "Conversion",
@@ -66,8 +69,11 @@ __all__ = [
     "SpikingNet",
     "Stage1",
     "Stage2",
+    "StartPotential",
+    "StepBias",
     "Trained",
     "__version__",
+    "calibrate",
     "convert",
     "data",
     "diagnose",

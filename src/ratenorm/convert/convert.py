@@ -22,6 +22,20 @@ from ratenorm.graph.ops import Affine, Fire
 
 
 @dataclass(frozen=True)
+class Calibrated:
+    """A calibration after conversion: its method and settings, its papers, for which T, on how many images."""
+
+    method: dict[str, Any]
+    papers: tuple[str, ...]
+    steps: int
+    images: int
+
+    def to_json(self) -> dict[str, Any]:
+        """What is kept in files and records."""
+        return {**self.method, "steps": self.steps, "images": self.images}
+
+
+@dataclass(frozen=True)
 class Conversion:
     """A converted network, with what was done to get it."""
 
@@ -31,6 +45,7 @@ class Conversion:
     method: Method
     v0: float
     report: SupportReport
+    calibrated: tuple[Calibrated, ...] = ()
 
 
 def convert(
