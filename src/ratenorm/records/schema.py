@@ -79,6 +79,7 @@ _RUN = object_of(
         "layers": list_of(_LAYER),
     },
     {
+        "calibrated": list_of(json_object),
         "early_exit": _EARLY_EXIT,
         "note": text,
         "images": integer(1),
