@@ -77,7 +77,7 @@ class ThroughTime:
             ("steps", self.steps, 1 <= self.steps <= LARGEST_STEPS, f"a whole number from 1 to {LARGEST_STEPS}"),
             ("epochs", self.epochs, self.epochs >= 1, "at least 1"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
-            ("lr", self.lr, 0 < self.lr < math.inf, "positive"),
+            ("lr", self.lr, 0 < self.lr <= 1, "in (0, 1], a share of each layer's weights"),
             ("warmup", self.warmup, 0 <= self.warmup < 1, "in [0, 1)"),
             ("teacher", self.teacher, 0 <= self.teacher <= 1, "in [0, 1]"),
             ("label_smoothing", self.label_smoothing, 0 <= self.label_smoothing < 1, "in [0, 1)"),
@@ -338,5 +338,3 @@ def check_memory(net: SpikingNet, config: ThroughTime) -> None:
             f"Training through {config.steps} steps with {config.batch_size} images a batch: this takes about "
             f"{need / 2**20:,.0f} MB, and {free / 2**20:,.0f} MB are free. Use a smaller batch_size or fewer steps."
         )
-
-
