@@ -34,7 +34,7 @@ class Calibrated:
 
     def to_json(self) -> dict[str, Any]:
         """What is kept in files and records."""
-        return {**self.method, "steps": self.steps, "images": self.images}
+        return {**self.method, "steps": self.steps, "images": self.images, "papers": list(self.papers)}
 
 
 @dataclass(frozen=True)
