@@ -115,6 +115,25 @@ def test_every_engine_refuses_what_does_not_fit(engine: str) -> None:
         simulate(network, x, 0, engine=engine)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("space", [(8, 8), (3, 3), (8,)], ids=str)
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_padding_that_brings_a_pixel_to_a_target_twice(mode: str, space: tuple[int, ...], engine: str) -> None:
+    """More than 16 channels, so that the event engine adds in blocks; a mirrored pixel lies in a window twice."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d if len(space) == 2 else nn.Conv1d
+    layers = [conv(3, 16, 3, padding=1), nn.ReLU(), conv(16, 32, 3, padding=1, padding_mode=mode), nn.ReLU()]
+    size = 32 * torch.Size(space).numel()
+    x = torch.rand(4, 3, *space)
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(size, 5)).eval()
+    network = convert(model, MaxNorm(), example=x[:1], calibration=x).net
+    dense, found = simulate(network, x, 24, engine="dense"), simulate(network, x, 24, engine=engine)
+    assert float(dense.layers[1].counts.sum()) > 0
+    for a, b in zip(dense.layers, found.layers, strict=True):
+        assert torch.equal(a.counts, b.counts)
+        assert torch.equal(a.potential, b.potential)
+
+
 def test_an_unknown_engine_is_refused() -> None:
     torch.manual_seed(0)
     x = torch.rand(2, 1, 8, 8)

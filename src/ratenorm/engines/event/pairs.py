@@ -31,6 +31,12 @@ class Pairs:
     def count(self) -> int:
         return len(self.source)
 
+    @property
+    def targets_differ(self) -> bool:
+        """Whether no source reaches a target through two taps, as padding by reflection makes it do."""
+        both = np.stack([self.source, self.target], 1)
+        return len(np.unique(both, axis=0)) == self.count
+
 
 @dataclass(frozen=True)
 class Segments:

@@ -178,7 +178,8 @@ class _Builder:
 
     def _short(self, route: Route) -> Short | None:
         plain = not route.diagonal and self.layout.width == WIDE and bool((route.pairs.share == 1).all())
-        return as_short(self._blocked(route), route) if plain else None
+        # 16-bit additions load all targets of a spike before they store any: each target may be met once only
+        return as_short(self._blocked(route), route) if plain and route.pairs.targets_differ else None
 
     def _kind(self, route: Route, short: bool) -> tuple[int, Array]:
         width, pairs = self.layout.width, route.pairs
