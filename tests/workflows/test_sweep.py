@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from builders import image_set, set_maxima_, tiny_cnn
-from ratenorm import Latency, MaxNorm, RateNorm, Scaled, Stage1, Trained, train_accuracy
+from ratenorm import EqualOmega, Latency, MaxNorm, RateNorm, Scaled, Stage1, Trained, train_accuracy
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
