@@ -50,7 +50,7 @@ class GaussianThresholds(Method):
 
 
 def best_threshold(mean: Tensor, deviation: Tensor, steps: int) -> Tensor:
-    """The theta at which the derivative of the expected error is 0, by bisection; 0 where next to nothing is positive."""
+    """Where the derivative of the expected error is 0, by bisection; 0 where hardly anything is positive."""
     low, high = torch.zeros_like(mean), (mean + 10.0 * deviation).clamp_min(0.0)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
