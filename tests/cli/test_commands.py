@@ -10,7 +10,7 @@ import torch
 
 from builders import chain, fire
 from ratenorm import load, load_network, records, save
-from ratenorm.cli.commands import ALL
+from ratenorm.cli.commands import ALL, name_of
 from ratenorm.cli.main import main
 from ratenorm.graph.ops import Linear
 from ratenorm.workflows import sweep, sweep_parts
@@ -38,7 +38,7 @@ def fails(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
     return err
 
 
-@pytest.mark.parametrize("command", [c.__name__.lower() for c in ALL])
+@pytest.mark.parametrize("command", [name_of(c) for c in ALL])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     out, _ = said(capsys)
@@ -49,7 +49,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_the_manual_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out, _ = said(capsys)
-    assert all(c.__name__.lower() in out for c in ALL)
+    assert all(name_of(c) in out for c in ALL)
     assert "Exit codes" in out
 
 

@@ -37,11 +37,11 @@ ALL: tuple[type, ...] = (
 )
 
 
-def _name(command: type) -> str:
+def name_of(command: type) -> str:
     """LowLatency is called low-latency."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in command.__name__).lstrip("-")
 
 
 def any_command() -> Any:
     """The union of all commands, as the parser takes it."""
-    return Union[tuple(Annotated[c, tyro.conf.subcommand(_name(c))] for c in ALL)]  # noqa: UP007
+    return Union[tuple(Annotated[c, tyro.conf.subcommand(name_of(c))] for c in ALL)]  # noqa: UP007

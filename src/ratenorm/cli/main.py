@@ -20,6 +20,7 @@ MANUAL = """Turn a neural network into a spiking one that is accurate within a f
   A first look       ratenorm demo
   Train              ratenorm train --model cnn7 --data mnist --out runs/a
   Convert            ratenorm convert runs/a/stage2.safetensors --out net.safetensors
+  Few steps          ratenorm low-latency runs/a/stage1.safetensors --steps 4 --out runs/e
   Evaluate           ratenorm evaluate net.safetensors --data mnist --steps 64 --out runs/b
   Compare methods    ratenorm compare runs/a/stage1.safetensors --data mnist --out runs/c
   Look               ratenorm report runs/a runs/b -o report.html
