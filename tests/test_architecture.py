@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "convert": {"core", "graph", "distributed"},
     "simulate": {"core", "graph", "distributed", "engines"},
     "engines": {"core", "graph", "simulate"},
-    "train": {"core", "data", "models", "io", "distributed", "_version"},
+    "train": {"core", "data", "models", "io", "distributed", "_version", "convert", "simulate", "graph"},
     "records": {"io"},
     "report": {"records", "io"},
     "calibrators": {"convert", "simulate", "graph", "core", "distributed"},

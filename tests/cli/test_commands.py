@@ -114,9 +114,8 @@ def test_a_relu_network_and_what_starts_from_it(tmp_path: Path, capsys: pytest.C
     taught = ["--no-stage2", "--teacher", "0.5"]
     assert main(["train", "--out", str(tmp_path / "rate"), *words, *from_relu, *taught]) == 0
     said(capsys)
-    assert "plain ReLU and has none" in fails(
-        capsys, 1, "convert", str(relu / "stage1.safetensors"), "--out", str(tmp_path / "x")
-    )
+    plain = ["convert", str(relu / "stage1.safetensors"), "--out", str(tmp_path / "x")]
+    assert "plain ReLU and has none" in fails(capsys, 1, *plain, "--method", "trained")
     net = tmp_path / "net.safetensors"
     convert = ["convert", str(relu / "stage1.safetensors"), "--out", str(net), "--method", "max", "--images", "50"]
     assert main(convert) == 0
@@ -178,6 +177,12 @@ def test_convert_with_every_method(
         (["--method", "max", "--images", "0"], 2, "at least 1 image"),
         (["--v0", "1.5"], 2, "v0 is 1.5"),
         (["--method", "max", "--data", "nowhere"], 2, "neither a known set"),
+        (["--calibrate", "magic"], 2, "'magic' is not known. Known: channel-bias"),
+        (["--calibrate", "step-bias", "--steps", "0"], 2, "steps is 0"),
+        (["--calibrate", "step-bias@x"], 2, "'x' is not a number of steps"),
+        (["--method", "max/y"], 2, "'y' is not a start potential"),
+        (["--steps", "4"], 2, "--steps belongs to --calibrate or to --max-loss"),
+        (["--max-loss", "1", "--calibrate", "step-bias"], 2, "leave --calibrate out"),
     ],
     ids=str,
 )
@@ -189,11 +194,48 @@ def test_conversions_that_cannot_be(
     assert not out.exists()
 
 
+def test_the_recommended_conversion_and_its_calibration_are_kept(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the command line to the file, what `info` says of it, and the record of its evaluation."""
+    net = tmp_path / "net.safetensors"
+    network = str(trained_run / "stage1.safetensors")
+    calibrated = ["--calibrate", "step-bias", "start-potential", "--steps", "3", "--images", "40"]
+    assert main(["convert", network, "--out", str(net), *calibrated]) == 0
+    assert "Calibrated for T = 3 on 40 images: step-bias." in said(capsys)[0]
+    assert main(["info", str(net)]) == 0
+    text, _ = said(capsys)
+    assert "calibrated: step-bias for T = 3 on 40 images" in text
+    assert "3 step biases" in text
+    run = tmp_path / "run"
+    assert main(["evaluate", str(net), "--out", str(run), "--images", "20", "--steps", "4", "--engine", "dense"]) == 0
+    (entry,) = records.read(run / records.FILE_NAME)["runs"]
+    assert entry["name"] == "trained+step-bias+start-potential"
+    assert entry["v0"] == 0.5
+    assert [one["steps"] for one in entry["calibrated"]] == [3, 3]
+    assert {"wu2024", "bu2022"} <= set(entry["papers"])
+    compared = ["compare", network, "--out", str(tmp_path / "all"), "--images", "20", "--steps", "4"]
+    names = ["recommended", "max/0.5", "omega:2.3/0.5+step-bias@2"]
+    assert main([*compared, "--calibration", "40", "--engine", "dense", "--methods", *names]) == 0
+    record = records.read(tmp_path / "all" / records.FILE_NAME)
+    assert [run["name"] for run in record["runs"]] == names
+    assert [run["v0"] for run in record["runs"]] == [0.5, 0.5, 0.5]
+    assert record["runs"][2]["calibrated"][0]["steps"] == 2
+
+
+def test_names_of_the_zoo_are_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "net.safetensors"
+    assert main(["convert", "cnn7-mnist", "--out", str(out)]) == 0
+    assert len(load(out).populations) == 3
+    assert "Did you mean cnn7-mnist" in fails(capsys, 2, "convert", "cnn7-mnis", "--out", str(tmp_path / "other"))
+
+
 def test_the_fastest_network_within_a_loss(
     trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "FACTORS", (1.0, 0.5))
     monkeypatch.setattr(sweep, "LAMBDAS", ())
+    monkeypatch.setattr(sweep, "OMEGAS", ())
     out = tmp_path / "net.safetensors"
     run = tmp_path / "net.safetensors.sweep"
     network = tmp_path / "network.safetensors"

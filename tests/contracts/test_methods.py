@@ -446,7 +446,7 @@ def test_trained_takes_the_ceiling_and_refuses_plain_relu() -> None:
     clipped = convert(nn.Sequential(nn.ReLU6()), Trained(), example=torch.rand(1, 4)).scales["0"]
     assert (clipped.threshold.item(), clipped.amplitude.item()) == (6.0, 6.0)
     with pytest.raises(CalibrationError, match=r"plain ReLU and has none\. Use MaxNorm"):
-        convert(tiny_cnn(), example=torch.rand(1, 1, 8, 8))
+        convert(tiny_cnn(), Trained(), example=torch.rand(1, 1, 8, 8))
 
 
 @pytest.mark.parametrize(

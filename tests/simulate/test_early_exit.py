@@ -40,7 +40,9 @@ def test_the_fitted_threshold_keeps_the_accuracy(criterion: str, seed: int, loss
     result = settle_afterwards(rule, logits)
     full = float((logits[-1].argmax(-1) == labels).double().mean())
     assert result.accuracy(labels) >= full - loss
-    assert result.mean_steps <= 12
+    by_step = (logits.argmax(-1) == labels).double().mean(1)
+    assert rule.fixed_steps == 1 + min(t for t in range(12) if float(by_step[t]) >= full - loss)
+    assert result.mean_steps <= rule.fixed_steps  # no fixed T of that accuracy is faster
     assert int(result.histogram.sum()) == 40
     assert result.worst_steps == int(result.answered_at.max())
 
@@ -52,7 +54,9 @@ def test_an_easy_set_settles_at_once() -> None:
     assert result.answered_at.tolist() == [1, 1, 1]
     assert result.to_record(labels) == {
         "criterion": "margin",
-        "threshold": 1.0,
+        "thresholds": [],
+        "last_step": 1,
+        "fixed_steps": 1,
         "allowed_loss": 0.0,
         "accuracy": 1.0,
         "mean_steps": 1.0,
@@ -60,6 +64,25 @@ def test_an_easy_set_settles_at_once() -> None:
         "histogram": [3, 0, 0, 0, 0],
     }
     assert "1.0 of 5 steps" in str(result)
+
+
+def test_hopeless_images_do_not_wait_and_uncertain_ones_do() -> None:
+    """Half of the images become right at step 3 from a small margin; the others are wrong for ever."""
+    labels = torch.zeros(200, dtype=torch.int64)
+    hopeful, hopeless = torch.tensor([0.0, 0.1]), torch.tensor([0.0, 5.0])
+    early = torch.cat([hopeful.expand(100, 2), hopeless.expand(100, 2)])
+    late = torch.cat([torch.tensor([9.0, 0.0]).expand(100, 2), hopeless.expand(100, 2)])
+    logits = torch.stack([early, early, late])
+    rule = fit_early_exit(logits, labels)
+    assert rule.exit_steps(logits).tolist() == [3] * 100 + [1] * 100
+    assert rule.fixed_steps == 3
+
+
+def test_each_step_has_its_own_threshold() -> None:
+    logits = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[1.0, 0.0]]])
+    assert EarlyExit("margin", (2.0, 1.0, 0.0)).exit_steps(logits).tolist() == [2]
+    assert EarlyExit.fixed(3).exit_steps(logits).tolist() == [3]
+    assert EarlyExit.fixed(2).steps == 2
 
 
 def test_a_set_that_is_right_only_at_the_end_takes_all_steps() -> None:
@@ -77,7 +100,7 @@ def test_dropping_images_changes_no_answer(engine: str, coding: Constant | Poiss
     conversion, x = tiny_conversion()
     whole = simulate(conversion.net, x, 10, engine="dense", coding=coding, first_image=5).logits
     sure = confidence(whole, "margin")
-    rule = EarlyExit("margin", float(sure[4].sort().values[5:7].mean()), 0.0)  # some settle early, some late
+    rule = EarlyExit.constant("margin", float(sure[4].sort().values[5:7].mean()), 10)  # some settle early, some late
     expected = settle_afterwards(rule, whole)
     assert len(expected.answered_at.unique()) > 1
     found = simulate_early_exit(conversion.net, x, 10, rule, engine=engine, coding=coding, first_image=5, chunk=chunk)
@@ -87,13 +110,13 @@ def test_dropping_images_changes_no_answer(engine: str, coding: Constant | Poiss
 
 def test_the_stream_says_who_runs_and_who_settled() -> None:
     conversion, x = tiny_conversion()
-    rule = EarlyExit("margin", 1e9, 0.0)
+    rule = EarlyExit.constant("margin", 1e9, 7)
     parts = list(stream_early_exit(conversion.net, x, 7, rule, chunk=3))
     assert [p.step for p in parts] == [3, 6, 7]
     assert all(torch.equal(p.images, torch.arange(len(x))) for p in parts)
     assert parts[0].settled_at.tolist() == [0] * len(x)
     assert parts[-1].settled_at.tolist() == [7] * len(x)
-    at_once = list(stream_early_exit(conversion.net, x, 7, EarlyExit("margin", -1.0, 0.0), chunk=3))
+    at_once = list(stream_early_exit(conversion.net, x, 7, EarlyExit.constant("margin", -1.0, 7), chunk=3))
     assert [p.step for p in at_once] == [3]
     assert at_once[0].settled_at.tolist() == [1] * len(x)
 
@@ -109,7 +132,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(DataError, match=r"shape \(3, 4, 5\) for 3 labels"):
         fit_early_exit(logits, labels[:3])
     conversion, x = tiny_conversion()
-    rule = EarlyExit("margin", 1.0, 0.0)
+    rule = EarlyExit.constant("margin", 1.0, 3)
     with pytest.raises(UsageError, match="steps is 0"):
         simulate_early_exit(conversion.net, x, 0, rule)
     with pytest.raises(DataError, match="no image in the batch"):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from builders import image_set, set_maxima_, tiny_cnn
-from ratenorm import Latency, MaxNorm, RateNorm, Scaled, Stage1, Trained, train_accuracy
+from ratenorm import EqualOmega, Latency, MaxNorm, RateNorm, Scaled, Stage1, Trained, train_accuracy
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
@@ -41,6 +41,7 @@ def model() -> nn.Module:
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "FACTORS", (1.0, 0.5, 0.01))
     monkeypatch.setattr(sweep, "LAMBDAS", ())
+    monkeypatch.setattr(sweep, "OMEGAS", ())
 
 
 def fastest(
@@ -86,10 +87,11 @@ def test_the_front_rises(model: nn.Module) -> None:
     assert f"after {found.steps} steps" in str(found)
 
 
-def test_trained_thresholds_are_among_the_candidates(model: nn.Module) -> None:
+def test_the_candidates(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     relu, _ = lower(model, DATA.images[:1])
     rate, _ = lower(set_maxima_(tiny_cnn(RateNorm), DATA.images), DATA.images[:1])
-    assert sweep.candidates(relu) == [Scaled(MaxNorm(), f) for f in (1.0, 0.5, 0.01)]
+    monkeypatch.setattr(sweep, "OMEGAS", (2.0,))
+    assert sweep.candidates(relu) == [*(Scaled(MaxNorm(), f) for f in (1.0, 0.5, 0.01)), EqualOmega(2.0)]
     assert sweep.candidates(rate)[0] == Trained()
 
 
@@ -132,6 +134,7 @@ def test_a_sweep_stopped_anywhere_loses_nothing_it_had_finished(
     stop_at: int, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "LAMBDAS", (0.1,))
+    monkeypatch.setattr(sweep, "OMEGAS", ())
     monkeypatch.setattr(sweep, "Latency", partial(Latency, steps=2))
     unbroken = answer(fastest(model, 5.0, 6))
     with monkeypatch.context() as patch, RunFolder(tmp_path) as folder:

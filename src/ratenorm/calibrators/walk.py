@@ -118,7 +118,7 @@ class Walk:
         self.steps = steps
         self._shared = shared
         self._check(images)
-        self.images = images.split(CHUNK)
+        self.images: tuple[Tensor, ...] = images.split(CHUNK)
         self.count = int(self.total(torch.tensor(len(images))))
         self._kept: dict[tuple[str, int, int], _Kept] = {}
         self._targets = self._mean_rates(conversion)
@@ -212,7 +212,7 @@ class Walk:
             return kept.value()
         if isinstance(node.op, Input):
             return self.images[chunk]
-        value: Tensor = node.op(*(self.value(source, chunk, step) for source in node.inputs))
+        value = node.op(*(self.value(source, chunk, step) for source in node.inputs))
         if static or self._is_branch(node):
             self._kept[key] = _Kept(value)
         return value

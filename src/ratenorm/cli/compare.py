@@ -8,20 +8,23 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ratenorm.cli.options import data_config, mode
+from ratenorm.cli.options import data_config, mode, network_file
 from ratenorm.simulate.simulate import EngineName
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Convert one network with several threshold methods and run them all: one record, one table."""
+    """Convert one network with several methods and run them all: one record, one table."""
 
     network: Annotated[Path, tyro.conf.Positional]
     """network file, trained with Rate Norm or ReLU"""
     out: Path
     """run folder for the record"""
     methods: tuple[str, ...] = (
+        "recommended",
+        "recommended+step-bias@4",
         "max",
+        "max/0.5",
         "percentile:99.9",
         "omega:2",
         "channel",
@@ -31,7 +34,7 @@ class Compare:
         "model",
     )
     """methods to compare: trained, max, percentile:99.9, omega:2, channel, spike:64, scaled:0.8:spike, data, model,
-    latency:0.1
+    latency:0.1. METHOD/0.5 sets its start potential; METHOD+step-bias@4 calibrates it for T = 4 after conversion
     """
     v0: tuple[float, ...] = (0.0,)
     """start potentials, as fractions of the threshold; every method runs with each"""
@@ -62,9 +65,9 @@ class Compare:
         from ratenorm.workflows.compare import CompareConfig, compare
         from ratenorm.workflows.tables import accuracy_table
 
-        _, spec = load_network(self.network)
+        _, spec = load_network(network_file(self.network))
         config = CompareConfig(
-            str(self.network),
+            str(network_file(self.network)),
             self.methods,
             data_config(self.data or spec.dataset, self.root),
             self.v0,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from ratenorm.cli.options import data_config
+from ratenorm.cli.options import data_config, network_file
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Diagnose:
 
     network: Annotated[Path, tyro.conf.Positional]
     """network file, trained with Rate Norm or ReLU"""
-    method: str = "trained"
+    method: str = "recommended"
     """thresholds, as for `ratenorm convert`"""
-    v0: float = 0.0
-    """membrane potential at the start, as a fraction of the threshold"""
+    v0: float | None = None
+    """membrane potential at the start, as a fraction of the threshold (default: as for `ratenorm convert`)"""
     steps: int = 32
     """the T at which accuracy is missing"""
     data: str | None = None
@@ -33,20 +33,17 @@ class Diagnose:
     """images for methods that need some"""
 
     def run(self) -> None:
-        import torch
-
-        from ratenorm.convert.convert import convert
-        from ratenorm.convert.thresholds import parse
+        from ratenorm.calibrators.recipe import parse_recipe
         from ratenorm.data import Batches, split_holdout
         from ratenorm.diagnose import diagnose
         from ratenorm.io.networks import load_network
-        from ratenorm.workflows.calibration import calibration_images
+        from ratenorm.workflows.convert import convert_with
 
-        model, spec = load_network(self.network)
+        model, spec = load_network(network_file(self.network))
         data = data_config(self.data or spec.dataset, self.root)
-        method = parse(self.method)
-        given = calibration_images(data, spec, self.calibration) if method.needs_data else None
-        conversion = convert(model, method, example=torch.zeros(1, *spec.input_shape), calibration=given, v0=self.v0)
+        recipe = parse_recipe(self.method)
+        recipe = recipe if self.v0 is None else replace(recipe, v0=self.v0)
+        conversion = convert_with(recipe, model, spec, lambda: data, self.calibration)
         held_out = split_holdout(data.train(), self.images, seed=1)[1]
         images, labels = next(iter(Batches(held_out, len(held_out), normalise=spec.normalisation)))
         print(diagnose(conversion, images, labels, self.steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from ratenorm.errors import UsageError
@@ -26,3 +27,17 @@ def data_config(data: str, root: Path | None) -> DataConfig:
         f"--data is {data!r}: neither a known set (mnist, cifar10, cifar100) nor a folder with one subfolder of images "
         "for each class."
     )
+
+
+def network_file(given: Path) -> Path:
+    """The file that a word on the command line means: itself, or the network of this name in the zoo."""
+    from ratenorm.io import zoo
+
+    name = str(given)
+    if given.exists() or given.suffix or len(given.parts) != 1:
+        return given
+    if name in zoo.names():
+        return zoo.path_of(name)
+    close = difflib.get_close_matches(name, zoo.names(), 3)
+    meant = f"Did you mean {' or '.join(close)}?" if close else "`ratenorm zoo list` names those of the zoo."
+    raise UsageError(f"Reading {name}: there is no such file, and no network of the zoo has this name. {meant}")

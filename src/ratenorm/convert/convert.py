@@ -15,10 +15,12 @@ from ratenorm.convert.grid import on_grid
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import sites
 from ratenorm.convert.support import SupportReport
-from ratenorm.convert.thresholds import Method, SiteScale, Trained
+from ratenorm.convert.thresholds import EqualOmega, Method, SiteScale, Trained
 from ratenorm.errors import ConversionError, UsageError
 from ratenorm.graph.net import Graph, Node, SpikingNet
-from ratenorm.graph.ops import Affine, Fire
+from ratenorm.graph.ops import Activation, Affine, Fire
+
+DEFAULT_START = 0.5  # v(0) in thresholds, where no method is named
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Calibrated:
 
     def to_json(self) -> dict[str, Any]:
         """What is kept in files and records."""
-        return {**self.method, "steps": self.steps, "images": self.images}
+        return {**self.method, "steps": self.steps, "images": self.images, "papers": list(self.papers)}
 
 
 @dataclass(frozen=True)
@@ -69,21 +71,55 @@ def convert(
     *,
     example: Tensor,
     calibration: Tensor | Iterable[Any] | Calibration | None = None,
-    v0: float = 0.0,
+    v0: float | None = None,
     max_pool: Literal["gated", "average"] = "gated",
 ) -> Conversion:
     """Turn a trained network into a spiking one. The model handed in is never changed.
 
-    `method` gives the thresholds; without one, the trained thresholds of Rate Norm layers are taken. `calibration` are
-    unlabelled images for the methods that need them. `v0` is the membrane potential at the start as a fraction of the
-    threshold: 0 in the paper, 0.5 turns the rounding down of spike counts into rounding.
+    Args:
+        model: The trained network, in evaluation mode or not.
+        method: What gives the thresholds. None takes what was measured best without training (`recommended`): the
+            trained thresholds of a Rate Norm network, `EqualOmega(2.3)` for any other.
+        example: A batch of images, for shapes only.
+        calibration: Unlabelled training images, for the methods that need some.
+        v0: Membrane potential at the start, as a fraction of the threshold. With a method it is 0, as in the paper.
+            Without one it is 0.5, which rounds spike counts to the nearest instead of down.
+        max_pool: "gated" passes a spike where it raises the largest count of a window; "average" replaces the pool.
+
+    Returns:
+        The spiking network, with what was done to get it.
+
+    Raises:
+        ConversionError: If the network cannot become a spiking one; the message names the layer and the remedy.
+        CalibrationError: If the method needs images and none, or unfit ones, were given.
+        UsageError: If an argument is out of range.
+
+    Example:
+        >>> import torch, ratenorm as rn
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> x = torch.rand(64, 4)
+        >>> conversion = rn.convert(model, example=x[:1], calibration=x)
+        >>> conversion.method, conversion.v0
+        (EqualOmega(omega=2.3), 0.5)
     """
     if max_pool not in ("gated", "average"):
         raise UsageError(f"Converting a network: max_pool is {max_pool!r}, it must be 'gated' or 'average'.")
     graph, report = lower(model, example.cpu() if isinstance(example, Tensor) else example, max_pool)
     if calibration is not None and not isinstance(calibration, Calibration):
         calibration = Calibration(calibration)
-    return convert_graph(fold(graph.to("cpu")), Trained() if method is None else method, calibration, v0, report)
+    analog = fold(graph.to("cpu"))
+    if v0 is None:
+        v0 = DEFAULT_START if method is None else 0.0
+    return convert_graph(analog, recommended(analog) if method is None else method, calibration, v0, report)
+
+
+def recommended(analog: Graph) -> Method:
+    """The best thresholds that need no training: the trained ones of a Rate Norm network, else equal Omega.
+
+    `paper/results/few_steps.json` has the comparison that this rests on.
+    """
+    trained = [isinstance(node.op, Activation) and node.op.ceiling is not None for node in sites(analog)]
+    return Trained() if trained and all(trained) else EqualOmega(2.3)
 
 
 def convert_graph(

@@ -49,13 +49,18 @@ _LAYER = object_of(
 _EARLY_EXIT = object_of(
     {
         "criterion": text,
-        "threshold": number(),
         "allowed_loss": number(),
         "accuracy": _share,
         "mean_steps": _amount,
         "worst_steps": _step,
         "histogram": each_step(integer()),
-    }
+    },
+    {
+        "threshold": number(),  # one for all steps: records of version 0.1
+        "thresholds": list_of(or_null(number())),
+        "last_step": _step,
+        "fixed_steps": or_null(_step),
+    },
 )
 
 _RUN = object_of(
@@ -79,6 +84,8 @@ _RUN = object_of(
         "layers": list_of(_LAYER),
     },
     {
+        "calibrated": list_of(json_object),
+        "spike_kind": text,
         "early_exit": _EARLY_EXIT,
         "note": text,
         "images": integer(1),

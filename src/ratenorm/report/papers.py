@@ -49,6 +49,10 @@ PAPERS: dict[str, str] = {
         "A. Sengupta, Y. Ye, R. Wang, C. Liu, K. Roy. Going Deeper in Spiking Neural Networks: VGG and "
         "Residual Architectures. Frontiers in Neuroscience 13, 2019. (SpikeNorm)"
     ),
+    "wu2024": (
+        "X. Wu, Y. Zhao, Y. Song, Y. Jiang, Y. Bai, X. Li, Y. Zhou, X. Yang, Q. Hao. FTBC: Forward Temporal Bias "
+        "Correction for Optimizing ANN-SNN Conversion. ECCV 2024. (a bias for each step and channel)"
+    ),
 }
 
 

@@ -1,11 +1,12 @@
 """Answer as soon as the answer is settled, and stop simulating the image.
 
-An image is settled once the confidence of its mean output reaches a threshold. The threshold is fitted on held-out
-images for a requested loss of accuracy: of all thresholds that keep the accuracy there, the one with the fewest steps.
+An image is settled once the confidence of its mean output reaches the threshold of the step. The thresholds are fitted
+on held-out images for a requested loss of accuracy, with every fixed number of steps among the candidates.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +21,8 @@ from ratenorm.simulate.simulate import EngineName, start
 
 Criterion = Literal["margin", "entropy"]
 CRITERIA: tuple[Criterion, ...] = ("margin", "entropy")
-CANDIDATES = 512  # thresholds tried by the fit
+EPSILONS = (-0.02, 0.0, *(0.001 * 1.3**i for i in range(21)), 0.25, 0.4, 1.0)  # losses tried by the fit
+GROUPS = 50  # of images, by confidence, to estimate the loss from
 CHUNK = 4  # steps between two looks at who is settled; the answer is that of the very step all the same
 
 
@@ -42,51 +44,147 @@ def confidence(logits: Tensor, criterion: Criterion) -> Tensor:
 
 @dataclass(frozen=True)
 class EarlyExit:
-    """When to stop: once `criterion` reaches `threshold`, fitted for an accuracy at most `allowed_loss` lower."""
+    """When to stop: at the first step whose confidence reaches the threshold of that step.
+
+    A mean over one step is noisier than a mean over a hundred, so each step has a threshold of its own. Minus infinity
+    answers there at the latest, infinity never answers there. Steps after the last threshold do not run.
+
+    Args:
+        criterion: "margin" or "entropy", see `confidence`.
+        thresholds: One for each step. A single number for all steps is `EarlyExit.constant`.
+        allowed_loss: The share of accuracy that the rule was allowed to lose where it was fitted.
+        fixed_steps: The fewest steps for all images alike with the same allowed loss, where it was fitted.
+    """
 
     criterion: Criterion
-    threshold: float
-    allowed_loss: float
+    thresholds: tuple[float, ...]
+    allowed_loss: float = 0.0
+    fixed_steps: int | None = None
+
+    @classmethod
+    def constant(cls, criterion: Criterion, threshold: float, steps: int) -> EarlyExit:
+        """The same threshold at every step."""
+        return cls(criterion, (threshold,) * (steps - 1) + (-math.inf,))
+
+    @classmethod
+    def fixed(cls, steps: int) -> EarlyExit:
+        """Every image answers after `steps` steps."""
+        return cls("margin", (math.inf,) * (steps - 1) + (-math.inf,))
+
+    @property
+    def steps(self) -> int:
+        """The last step at which an image can answer."""
+        return next((t for t, at in enumerate(self.thresholds, 1) if at == -math.inf), len(self.thresholds))
+
+    def reached(self, logits: Tensor, first: int = 1) -> Tensor:
+        """[T, B] whether the mean outputs [T, B, classes] of the steps from `first` on are settled."""
+        sure = confidence(logits, self.criterion)
+        limits = [self.thresholds[t] if t < len(self.thresholds) else -math.inf for t in _range(first, len(logits))]
+        return sure >= sure.new_tensor(limits).unsqueeze(1)
 
     def exit_steps(self, logits: Tensor) -> Tensor:
         """[B] the step (from 1) at which each image of logits [T, B, classes] answers: T if it never settles."""
-        return _exit_steps(confidence(logits, self.criterion).cummax(0).values, self.threshold)
+        return _first(self.reached(logits))
+
+
+def _range(first: int, count: int) -> range:
+    return range(first - 1, first - 1 + count)
+
+
+def _first(reached: Tensor) -> Tensor:
+    """[B] the first step from 1 that is reached, of [T, B]; the last where none is."""
+    return torch.where(reached.any(0), reached.int().argmax(0) + 1, len(reached))
 
 
 def fit_early_exit(
     logits: Tensor, labels: Tensor, *, criterion: Criterion = "margin", allowed_loss: float = 0.0
 ) -> EarlyExit:
-    """The threshold with the fewest steps whose accuracy is within `allowed_loss` (a fraction) of that of all steps.
+    """The rule with the fewest steps whose accuracy is within `allowed_loss` of that of all steps.
 
-    `logits` [T, B, classes] of held-out images, never of those the result is reported on.
+    For each step t and last step L, the accuracy lost by answering at t instead of L falls with the confidence; it is
+    estimated from the images as a monotone function. Answering where it is at most epsilon gives a threshold for each
+    step. Every epsilon and L is tried, and every fixed number of steps: on these images no fixed T with the required
+    accuracy takes fewer steps than the rule.
+
+    Args:
+        logits: Mean outputs [T, B, classes] of held-out images, never of those the result is reported on.
+        labels: Their classes, [B].
+        criterion: What measures confidence.
+        allowed_loss: The share of accuracy that may be lost, 0 <= loss < 1.
+
+    Returns:
+        The rule; `fixed_steps` is the best fixed T, to compare with.
+
+    Raises:
+        UsageError: If `allowed_loss` or the criterion is out of range.
+        DataError: If logits and labels do not fit.
+
+    Example:
+        >>> labels = torch.tensor([0, 1, 2])
+        >>> fit_early_exit(torch.eye(3).expand(5, 3, 3), labels).exit_steps(torch.eye(3).expand(5, 3, 3)).tolist()
+        [1, 1, 1]
     """
     if not 0.0 <= allowed_loss < 1.0:
         raise UsageError(f"Fitting early exit: allowed_loss is {allowed_loss}; it is a fraction, 0 <= loss < 1.")
     if logits.ndim != 3 or logits.shape[1] != len(labels) or len(labels) == 0:
         raise DataError(
             f"Fitting early exit: the logits have shape {tuple(logits.shape)} for {len(labels)} labels; they must be "
-            f"[steps, images, classes] with one label an image, and at least one image."
+            f"[steps, images, classes] with one label for each image, and at least one image."
         )
-    sure = confidence(logits, criterion).cummax(0).values  # settled once, settled for good
+    sure = confidence(logits, criterion)
     right = (logits.argmax(-1) == labels.to(logits.device)).double()  # [T, B]
-    needed = float(right[-1].mean()) - allowed_loss
-    ranks = torch.linspace(0, 1, CANDIDATES, dtype=torch.float64)
-    seen = sure.flatten().sort().values
-    candidates = seen[(ranks * (len(seen) - 1)).long()].unique()
-    best = float(torch.nextafter(seen[-1], seen.new_tensor(torch.inf)))  # surer than any of these images: all steps
-    fewest = float(len(logits))
-    for threshold in candidates.tolist():
-        steps = _exit_steps(sure, threshold)
-        accuracy = float(right.gather(0, (steps - 1).unsqueeze(0)).mean())
-        mean = float(steps.double().mean())
-        if accuracy >= needed and mean < fewest:
-            best, fewest = threshold, mean
-    return EarlyExit(criterion, best, allowed_loss)
+    by_step = right.mean(1)
+    needed = float(by_step[-1]) - allowed_loss
+    fixed = 1 + int((by_step >= needed).int().argmax())
+    best, fewest = (math.inf,) * (fixed - 1) + (-math.inf,), float(fixed)
+    for last in _last_steps(len(logits)):
+        if float(by_step[last - 1]) < needed:
+            continue
+        losses = [_Loss.of(sure[t], right[last - 1] - right[t]) for t in range(last - 1)]
+        for epsilon in EPSILONS:
+            rule = (*(loss.threshold(epsilon) for loss in losses), -math.inf)
+            at = _first(sure[:last] >= sure.new_tensor(rule).unsqueeze(1))
+            mean = float(at.double().mean())
+            if mean < fewest and float(right.gather(0, (at - 1).unsqueeze(0)).mean()) >= needed:
+                best, fewest = rule, mean
+    return EarlyExit(criterion, best, allowed_loss, fixed)
 
 
-def _exit_steps(sure: Tensor, threshold: float) -> Tensor:
-    """From running maxima of the confidence, [T, B]."""
-    return ((sure < threshold).sum(0) + 1).clamp(max=len(sure))
+def _last_steps(steps: int) -> list[int]:
+    """Last steps to try: all up to 16, then about ten for each doubling."""
+    found = list(range(1, min(steps, 16) + 1))
+    while found[-1] < steps:
+        found.append(min(steps, max(found[-1] + 1, round(found[-1] * 1.07))))
+    return found
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """The accuracy lost by answering now, falling with confidence: `values` from the confidences `edges` on."""
+
+    edges: list[float]
+    values: list[float]
+
+    @classmethod
+    def of(cls, sure: Tensor, gain: Tensor) -> _Loss:
+        """Isotonic regression (pool adjacent violators) of the gain from waiting, over groups of equal size."""
+        order = sure.argsort()
+        size = max(1, -(-len(order) // GROUPS))
+        edges, means, counts = [], [], []
+        for group in order.split(size):
+            edges.append(float(sure[group[0]]))
+            means.append(float(gain[group].mean()))
+            counts.append(len(group))
+            while len(means) > 1 and means[-1] >= means[-2]:
+                total = counts[-1] + counts[-2]
+                means[-2:] = [(means[-1] * counts[-1] + means[-2] * counts[-2]) / total]
+                counts[-2:] = [total]
+                edges.pop()
+        return cls(edges, means)
+
+    def threshold(self, epsilon: float) -> float:
+        """The lowest confidence from which on at most `epsilon` is lost."""
+        return next((at for at, value in zip(self.edges, self.values, strict=True) if value <= epsilon), math.inf)
 
 
 @dataclass(frozen=True)
@@ -118,11 +216,12 @@ def stream_early_exit(
         raise UsageError(f"Simulating with early exit: steps is {steps} and chunk {chunk}; both must be at least 1.")
     simulation = start(net, x, engine, coding, first_image=first_image)
     images = torch.arange(len(x))
+    steps = min(steps, rule.steps)
     done = 0
     while done < steps and len(images):
         size = min(chunk, steps - done)
         logits = simulation.advance(size).cpu()
-        reached = confidence(logits, rule.criterion) >= rule.threshold  # [size, n]
+        reached = rule.reached(logits, done + 1)  # [size, n]
         first = torch.where(reached.any(0), done + 1 + reached.int().argmax(0), 0)
         done += size
         settled = torch.where((first == 0) & (done == steps), steps, first)
@@ -160,10 +259,12 @@ class EarlyExitResult:
         return float((self.logits.argmax(-1) == labels.cpu()).double().mean())
 
     def to_record(self, labels: Tensor) -> dict[str, Any]:
-        """What a record keeps under `early_exit` (docs/records.md)."""
+        """What a record keeps under `early_exit` (docs/records.md). A step without a threshold never answers."""
         return {
             "criterion": self.rule.criterion,
-            "threshold": self.rule.threshold,
+            "thresholds": [t if math.isfinite(t) else None for t in self.rule.thresholds[: self.rule.steps - 1]],
+            "last_step": self.rule.steps,
+            "fixed_steps": self.rule.fixed_steps,
             "allowed_loss": self.rule.allowed_loss,
             "accuracy": self.accuracy(labels),
             "mean_steps": self.mean_steps,
@@ -174,7 +275,7 @@ class EarlyExitResult:
     def __str__(self) -> str:
         return (
             f"{len(self.logits)} images answered after {self.mean_steps:.1f} of {self.steps} steps on average, "
-            f"{self.worst_steps} at most ({self.rule.criterion} >= {self.rule.threshold:.4g})"
+            f"{self.worst_steps} at most (by {self.rule.criterion})"
         )
 
 

@@ -64,7 +64,7 @@ class _AccuracyStage:
         self.epochs = config.epochs
         self.optimizer = _optimizer(model, config)
         # DDP averages gradients over processes; BatchNorm and Rate Norm agree on their statistics themselves.
-        self.forward: nn.Module = _averaging(model) if world().size > 1 else model
+        self.forward: nn.Module = averaging(model) if world().size > 1 else model
         self.steps = config.epochs * len(train)
         self.rate_norms = dict(rate_norm_layers(model))
         self.layers = self.rate_norms if config.lam or config.energy else {}
@@ -186,7 +186,7 @@ def _exact(output: Tensor) -> Tensor:
     return output.to(torch.promote_types(output.dtype, torch.float32))
 
 
-def _averaging(model: nn.Module) -> nn.Module:
+def averaging(model: nn.Module) -> nn.Module:
     """DistributedDataParallel that leaves buffers alone; torch 2.13 has renamed the option."""
     ddp = nn.parallel.DistributedDataParallel
     known = inspect.signature(ddp.__init__).parameters

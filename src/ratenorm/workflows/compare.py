@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ratenorm import records
+from ratenorm.calibrators.recipe import Recipe, parse_recipe
 from ratenorm.convert.calibration import Calibration
-from ratenorm.convert.convert import convert_graph
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
-from ratenorm.convert.thresholds import Method, parse
 from ratenorm.io.files import to_json
 from ratenorm.io.networks import load_network
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.simulate.simulate import EngineName
 from ratenorm.workflows.calibration import calibration_images
+from ratenorm.workflows.convert import CALIBRATION_IMAGES
 from ratenorm.workflows.evaluate import coding_of, watched_evaluation
 from ratenorm.workflows.fingerprint import of_graph, of_tensors
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
@@ -47,13 +47,15 @@ class CompareConfig:
 def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
     """Run every method with every start potential; what is done already (on resume) is read and not run again."""
     began = time.monotonic()
-    methods: list[tuple[str, Method]] = [(text, parse(text)) for text in config.methods]
+    recipes = [parse_recipe(text) for text in config.methods]
     model, spec = load_network(config.network)
     graph, report = lower(model, torch.zeros(1, *spec.input_shape))
     analog = fold(graph)
     images = None
-    if any(method.needs_data for _, method in methods):
-        images = Calibration(calibration_images(config.data, spec, config.calibration, config.seed))
+    few = None
+    if any(recipe.needs_data for recipe in recipes):
+        given = calibration_images(config.data, spec, config.calibration, config.seed)
+        images, few = Calibration(given), Calibration(given[:CALIBRATION_IMAGES])
     available = config.data.test()
     test = available if config.images is None else available.subset(range(min(config.images, len(available))))
     ann = ann_entry(spec.model, analog, test_accuracy(model, spec, test), None)
@@ -62,7 +64,7 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
     def so_far(runs: list[dict[str, Any]]) -> dict[str, Any]:
         return make_record(
             "compare",
-            f"{spec.model} on {test.name}: {len(methods)} threshold methods",
+            f"{spec.model} on {test.name}: {len(recipes)} methods",
             config.to_json(),
             seed=config.seed,
             seconds=time.monotonic() - began,
@@ -76,16 +78,18 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
     computed_from = {"network": of_graph(analog), "images": of_tensors(test.images, test.labels)}
     computed_from |= {} if images is None else {"calibration": of_tensors(*images)}
     runs: list[dict[str, Any]] = []
-    for text, method in methods:
-        for v0 in config.v0:
-            name = text if len(config.v0) == 1 else f"{text}, v(0) = {v0:g} θ"
+    for recipe in recipes:
+        for v0 in (recipe.v0,) if recipe.v0 is not None else config.v0:
+            name = recipe.text if len(config.v0) == 1 or recipe.v0 is not None else f"{recipe.text}, v(0) = {v0:g} θ"
 
-            def one(name: str = name, method: Method = method, v0: float = v0) -> dict[str, Any]:
-                net = convert_graph(analog, method, images, v0, report).net
+            def one(name: str = name, recipe: Recipe = recipe, v0: float = v0) -> dict[str, Any]:
+                own = recipe if recipe.method is None else replace(recipe, v0=v0)
+                made = own.apply(analog, images, report, calibration_images=few)
                 result = watched_evaluation(
-                    name, net, test, spec, config.steps, config.engine, coding, 1000, config.batch_size, folder
+                    name, made.net, test, spec, config.steps, config.engine, coding, 1000, config.batch_size, folder
                 )
-                return run_entry(name, spec.model, net, method, v0, result, coding)
+                calibrated = [c.to_json() for c in made.calibrated]
+                return run_entry(name, spec.model, made.net, made.method, made.v0, result, coding, calibrated)
 
             runs.append(remembered(folder, to_json({"run": name, **computed_from}), one))
             records.write(folder / records.FILE_NAME, so_far(runs))  # what is done can be looked at already

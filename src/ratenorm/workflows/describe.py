@@ -69,6 +69,11 @@ def _spiking(path: Path) -> str:
         f"parameters, {path.stat().st_size / 1e6:.2f} MB",
         f"takes {net.input_shape}, {sum(net.macs.values()):,} multiply-accumulates as an ANN, "
         f"thresholds by {json.dumps(about.get('method', 'unknown'))}, v(0) = {about.get('v0', 'unknown')} x threshold",
+        *(
+            f"calibrated: {one.get('method')} for T = {one.get('steps')} on {one.get('images')} images"
+            for one in about.get("calibrated", [])
+            if isinstance(one, dict)
+        ),
         f"  {'population':<28} {'neurons':>9}  {'threshold':>10}  {'mean fan-out':>12}",
     ]
     for node in net.populations:
@@ -76,7 +81,9 @@ def _spiking(path: Path) -> str:
         low, high = float(node.op.threshold.min()), float(node.op.threshold.max())
         shown = f"{low:.4f}" if low == high else f"{low:.2f}..{high:.2f}"
         fan_out = float(net.fan_out[node.name].mean())
-        lines.append(f"  {node.name:<28} {net.neurons[node.name]:>9,}  {shown:>10}  {fan_out:>12.1f}")
+        special = "" if node.op.step_bias is None else f"  {len(node.op.step_bias) - 1} step biases"
+        special += "  signed spikes" if node.op.signed else ""
+        lines.append(f"  {node.name:<28} {net.neurons[node.name]:>9,}  {shown:>10}  {fan_out:>12.1f}{special}")
     return "\n".join(lines)
 
 

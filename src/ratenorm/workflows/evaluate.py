@@ -64,6 +64,14 @@ def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
         ) from error
 
 
+def calibrations_of(about: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
+    """What was calibrated or trained after the conversion, kept in the network's file."""
+    found = about.get("calibrated", [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise FileFormatError(f"Reading {path}: what it says of its calibration is not a list. Convert it again.")
+    return [{**one, "papers": [p for p in one.get("papers", []) if isinstance(p, str)]} for one in found]
+
+
 def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     """Run the whole evaluation; returns the record it wrote."""
     began = time.monotonic()
@@ -72,13 +80,15 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     spec = spec_of(about, config.network)
     method = from_json(about.get("method", {"method": "trained"}))
     v0 = float(about.get("v0", 0.0))
+    calibrated = calibrations_of(about, config.network)
     available = config.data.train() if config.split == "train" else config.data.test()
     images = available if config.images is None else available.subset(range(min(config.images, len(available))))
     coding = coding_of(config.coding, config.seed, spec)
     result = watched_evaluation(
         spec.model, net, images, spec, config.steps, config.engine, coding, config.fit_images, config.batch_size, folder
     )
-    run = run_entry(method.label, spec.model, net, method, v0, result, coding)
+    name = "+".join([method.label, *(str(one.get("method")) for one in calibrated)])
+    run = run_entry(name, spec.model, net, method, v0, result, coding, calibrated)
     if config.early_exit is not None and world().writer:
         train = config.data.train()
         _, held = split_holdout(train, min(HELD_OUT, len(train) // 2), config.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ratenorm.convert.thresholds import Method
@@ -23,15 +23,17 @@ def run_entry(
     v0: float,
     result: Evaluation,
     coding: Coding | None = None,
+    calibrated: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """One converted network and how it did."""
     images = result.images
     papers = list(method.papers) + (["bu2022"] if v0 == 0.5 else [])
-    return {
+    papers += [paper for one in calibrated for paper in one.get("papers", ())]
+    entry: dict[str, Any] = {
         "name": name,
         "network": network,
         "method": method.to_json(),
-        "papers": papers,
+        "papers": list(dict.fromkeys(papers)),
         "v0": v0,
         "coding": "poisson" if isinstance(coding, Poisson) else "constant",
         "engine": result.engine.split()[0].rstrip(":,"),
@@ -47,6 +49,11 @@ def run_entry(
         "membrane_updates": result.neurons,
         "layers": [_layer(net, layer, images, result.steps) for layer in result.layers],
     }
+    if calibrated:
+        entry["calibrated"] = [dict(one) for one in calibrated]
+    if any(isinstance(node.op, Fire) and node.op.signed for node in net.populations):
+        entry["spike_kind"] = "signed"
+    return entry
 
 
 def _layer(net: SpikingNet, layer: LayerTotals, images: int, steps: int) -> dict[str, Any]:

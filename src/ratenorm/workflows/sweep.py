@@ -12,7 +12,7 @@ from tqdm import tqdm
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.convert import Conversion
 from ratenorm.convert.support import SupportReport
-from ratenorm.convert.thresholds import Latency, MaxNorm, Method, Scaled, SiteScale, Trained
+from ratenorm.convert.thresholds import EqualOmega, Latency, MaxNorm, Method, Scaled, SiteScale, Trained
 from ratenorm.core.energy import steps_to
 from ratenorm.distributed import world
 from ratenorm.errors import CalibrationError, UsageError
@@ -23,6 +23,7 @@ from ratenorm.workflows.sweep_parts import Finished
 
 FACTORS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2)  # p on the maxima
 LAMBDAS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of trained p', one a layer
+OMEGAS = (1.9, 2.3, 2.7)  # one Omega for all layers, nothing trained
 STARTS = (0.0, 0.5)
 
 
@@ -41,7 +42,11 @@ class Candidate:
     @property
     def name(self) -> str:
         settings = self.method.to_json()
-        kind = {"latency": f"λ = {settings.get('lam')}", "scaled": f"p = {settings.get('factor')}"}
+        kind = {
+            "omega": f"Ω = {settings.get('omega')}",
+            "latency": f"λ = {settings.get('lam')}",
+            "scaled": f"p = {settings.get('factor')}",
+        }
         return f"{kind.get(self.method.label, self.method.label)}, v(0) = {self.v0:g} θ"
 
 
@@ -84,6 +89,7 @@ class Sweep:
 def candidates(graph: Graph) -> list[Method]:
     """Factors on the maxima, trained p' for each layer, and the network's own thresholds where it has some."""
     methods: list[Method] = [Scaled(MaxNorm(), factor) for factor in FACTORS]
+    methods += [EqualOmega(omega) for omega in OMEGAS]
     methods += [Latency(lam, per_layer=True) for lam in LAMBDAS]
     try:
         Trained().scales(graph, None)

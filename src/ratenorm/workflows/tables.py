@@ -48,9 +48,13 @@ def engine_lines(run: dict[str, Any]) -> str:
     if exits := run.get("early_exit"):
         lines.append(
             f"Early exit, allowed to lose {100 * exits['allowed_loss']:.2f} points: {100 * exits['accuracy']:.2f} % "
-            f"after {exits['mean_steps']:.1f} of {run['steps']} steps on average, {exits['worst_steps']} at worst "
-            f"({exits['criterion']} >= {exits['threshold']:.4g}, fitted on held-out training images)."
+            f"after {exits['mean_steps']:.1f} of {run['steps']} steps on average, {exits['worst_steps']} at worst."
         )
+        if (fixed := exits.get("fixed_steps")) is not None:
+            lines.append(
+                f"A fixed T = {fixed} with the same allowance: {100 * run['accuracy'][fixed - 1]:.2f} %. Both were "
+                "chosen on held-out training images."
+            )
     return "\n".join(lines)
 
 

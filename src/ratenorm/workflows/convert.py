@@ -1,0 +1,68 @@
+"""Converting a network file: images where they are needed, and what is kept with the spiking network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ratenorm.calibrators.recipe import Recipe
+from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.convert import Conversion, recommended
+from ratenorm.convert.fold import fold
+from ratenorm.convert.lower import lower
+from ratenorm.distributed import world
+from ratenorm.io.networks import NetworkSpec
+from ratenorm.workflows.calibration import calibration_images
+from ratenorm.workflows.train import DataConfig
+
+CALIBRATION_IMAGES = 600  # for calibrators: more images do not help, and their time grows with them
+
+
+def convert_with(
+    recipe: Recipe,
+    model: nn.Module,
+    spec: NetworkSpec,
+    data: Callable[[], DataConfig],
+    count: int = 1000,
+    *,
+    max_pool: Literal["gated", "average"] = "gated",
+) -> Conversion:
+    """Convert a network by a recipe. Training images are read only where the recipe needs some."""
+    graph, report = lower(model, torch.zeros(1, *spec.input_shape), max_pool)
+    analog = fold(graph)
+    if recipe.method is None and not recommended(analog).needs_data and not recipe.calibrations:
+        return recipe.apply(analog, None, report)
+    if not recipe.needs_data:
+        return recipe.apply(analog, None, report)
+    images = calibration_images(data(), spec, count)
+    few = images[:CALIBRATION_IMAGES]
+    return recipe.apply(analog, _own_share(images), report, calibration_images=_own_share(few), progress=True)
+
+
+def _own_share(images: Tensor) -> Calibration:
+    """The images of this process."""
+    here = world()
+    return Calibration(images[here.rank :: here.size], shared=True)
+
+
+def about_conversion(conversion: Conversion, spec: NetworkSpec) -> dict[str, Any]:
+    """What is kept in the file of a spiking network: where it comes from and how it was converted."""
+    about: dict[str, Any] = {
+        "spec": spec.to_json(),
+        "method": conversion.method.to_json(),
+        "v0": conversion.v0,
+    }
+    if conversion.calibrated:
+        about["calibrated"] = [one.to_json() for one in conversion.calibrated]
+    return about
+
+
+def summary(conversion: Conversion) -> str:
+    """What was done, in one or two lines."""
+    lines = [f"Thresholds: {conversion.method!r}; start: {conversion.v0:g} x threshold."]
+    for one in conversion.calibrated:
+        lines.append(f"Calibrated for T = {one.steps} on {one.images:,} images: {one.method['method']}.")
+    return "\n".join(lines)
