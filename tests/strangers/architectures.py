@@ -131,7 +131,9 @@ class DualPath(nn.Module):
     def __init__(self, inputs: int, shared: int, grown: int, project: bool) -> None:
         super().__init__()
         self.shared = shared
-        self.trunk = nn.Sequential(conv_relu(inputs, 16, 1), conv_relu(16, 16, groups=4), conv_bn(16, shared + grown, 1))
+        self.trunk = nn.Sequential(
+            conv_relu(inputs, 16, 1), conv_relu(16, 16, groups=4), conv_bn(16, shared + grown, 1)
+        )
         self.shortcut = conv_bn(inputs, shared + grown, 1) if project else nn.Identity()
         self.act = nn.ReLU()
 

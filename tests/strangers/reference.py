@@ -63,7 +63,9 @@ def clipped(model: nn.Module, scales: dict[str, tuple[Tensor, Tensor]], x: Tenso
     model = copy.deepcopy(model).double().eval()
     for name, (threshold, amplitude) in scales.items():
 
-        def clip(_: nn.Module, given: tuple[Tensor], __: Tensor, t: Tensor = threshold, a: Tensor = amplitude) -> Tensor:
+        def clip(
+            _: nn.Module, given: tuple[Tensor], __: Tensor, t: Tensor = threshold, a: Tensor = amplitude
+        ) -> Tensor:
             return a.double() * (given[0] / t.double()).clamp(0.0, 1.0)
 
         module = model.get_submodule(name)

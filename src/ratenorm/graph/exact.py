@@ -237,10 +237,10 @@ def _weighted(op: Conv | Linear, x: Lattice, shape: tuple[int, ...]) -> Lattice 
         bound, unit = weight @ x.bound.expand(weight.shape[1]), x.unit.min()
     else:
         each = weight.shape[1]  # input channels of a group
-        bounds = x.bound.expand(shape[0]).view(op.groups, 1, each)
+        bounds = x.bound.expand(shape[0]).reshape(op.groups, 1, each)
         taps = weight.flatten(2).sum(2).view(op.groups, -1, each)
         bound = (taps * bounds).sum(2).flatten()
-        unit = x.unit.expand(shape[0]).view(op.groups, each).amin(1).repeat_interleave(len(weight) // op.groups)
+        unit = x.unit.expand(shape[0]).reshape(op.groups, each).amin(1).repeat_interleave(len(weight) // op.groups)
     units = units_of(op.weight) * unit
     if op.bias is not None:
         units, bound = torch.minimum(units, units_of(op.bias.unsqueeze(1))), bound + op.bias.double().abs()
@@ -256,7 +256,7 @@ def _where_it_is_largest(op: Conv, x: Lattice, shape: tuple[int, ...]) -> Tensor
     """The bound of each channel, pixel by pixel."""
     bias = None if op.bias is None else op.bias.double().abs()
     positive = replace(op, weight=op.weight.double().abs(), bias=bias)
-    bounds = x.bound.expand(shape[0]).view(-1, *[1] * (len(shape) - 1)).expand(shape)
+    bounds = x.bound.expand(shape[0]).reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
     return positive(bounds.unsqueeze(0))[0].flatten(1).amax(1)
 
 
