@@ -14,7 +14,9 @@ from ratenorm.convert.thresholds import (
     DataNorm,
     EqualOmega,
     Fixed,
+    GaussianThresholds,
     Latency,
+    LocalThresholds,
     MaxNorm,
     Method,
     ModelNorm,
@@ -40,6 +42,7 @@ from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.stage1 import train_accuracy
 from ratenorm.train.stage2 import train_latency
+from ratenorm.train.through_time import ThroughTime, train_through_time
 
 __all__ = [
     "Calibrator",
@@ -52,7 +55,9 @@ __all__ = [
     "EqualOmega",
     "Evaluation",
     "Fixed",
+    "GaussianThresholds",
     "Latency",
+    "LocalThresholds",
     "MaxNorm",
     "Method",
     "ModelNorm",
@@ -71,6 +76,7 @@ __all__ = [
     "Stage2",
     "StartPotential",
     "StepBias",
+    "ThroughTime",
     "Trained",
     "__version__",
     "calibrate",
@@ -90,5 +96,6 @@ __all__ = [
     "stream",
     "train_accuracy",
     "train_latency",
+    "train_through_time",
     "zoo",
 ]

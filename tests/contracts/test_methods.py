@@ -19,7 +19,9 @@ from ratenorm.convert.thresholds import (
     DataNorm,
     EqualOmega,
     Fixed,
+    GaussianThresholds,
     Latency,
+    LocalThresholds,
     MaxNorm,
     Method,
     ModelNorm,
@@ -60,6 +62,8 @@ METHODS: dict[str, Method] = {
     "fixed": Fixed(1.5),
     "latency": Latency(lam=0.1, steps=6, batch_size=4),
     "latency per layer": Latency(lam=0.2, per_layer=True, steps=4, batch_size=5),
+    "local": LocalThresholds(updates=5, batch_size=4),
+    "gaussian": GaussianThresholds(2),
     "override": Override(MaxNorm(), (("1*", Fixed(2.0)), ("?", Percentile(90.0)))),
 }
 WITH_DATA = [name for name, method in METHODS.items() if method.needs_data and method != ModelNorm(0.0, 1.0)]

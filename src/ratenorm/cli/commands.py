@@ -14,6 +14,7 @@ from ratenorm.cli.diagnose import Diagnose
 from ratenorm.cli.doctor import Doctor
 from ratenorm.cli.evaluate import Evaluate
 from ratenorm.cli.info import Info
+from ratenorm.cli.low_latency import LowLatency
 from ratenorm.cli.report import Report
 from ratenorm.cli.train import Train
 from ratenorm.cli.watch import Watch
@@ -23,6 +24,7 @@ ALL: tuple[type, ...] = (
     Demo,
     Train,
     Convert,
+    LowLatency,
     Evaluate,
     Compare,
     Diagnose,
@@ -35,6 +37,11 @@ ALL: tuple[type, ...] = (
 )
 
 
+def _name(command: type) -> str:
+    """LowLatency is called low-latency."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in command.__name__).lstrip("-")
+
+
 def any_command() -> Any:
     """The union of all commands, as the parser takes it."""
-    return Union[tuple(Annotated[c, tyro.conf.subcommand(c.__name__.lower())] for c in ALL)]  # noqa: UP007
+    return Union[tuple(Annotated[c, tyro.conf.subcommand(_name(c))] for c in ALL)]  # noqa: UP007

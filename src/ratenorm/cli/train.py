@@ -58,6 +58,9 @@ class Train:
     """stage 2: after the shared p', one p' for each layer"""
     output: Literal["rate", "activation"] = "rate"
     """what Rate Norm layers hand on: the rate (the paper), or the activation, which trains better without BatchNorm"""
+    levels: int | None = None
+    """quantise Rate Norm layers to so many levels and train their thresholds with the weights; no stage 2 (None, as in
+    the paper: no quantisation)"""
     from_relu: Path | None = None
     """start stage 1 from this network, trained with --activation relu"""
     omega: float | None = None
@@ -127,11 +130,12 @@ class Train:
             self.activation,
             data_config(self.data, self.root),
             stage1,
-            stage2 if self.stage2 and self.activation == "rate_norm" else None,
+            stage2 if self.stage2 and self.activation == "rate_norm" and self.levels is None else None,
             None if self.from_relu is None else str(self.from_relu),
             self.images,
             self.output,
             self.omega,
+            self.levels,
         )
         with joined(self.device) as here:
             how = mode(self.resume, self.overwrite)

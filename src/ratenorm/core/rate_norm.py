@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 # A layer whose input is never positive would drive the running maximum to zero and the rate to 0/0.
 SMALLEST_MAX = 1e-6
+SMALLEST_P = 1e-4  # of a trained p
+LARGEST_LEVELS = 256
 
 Output = Literal["rate", "activation"]
 
@@ -93,6 +95,33 @@ class AfterSteps(torch.autograd.Function):
         return grads[0], None, None
 
 
+class Quantise(torch.autograd.Function):
+    """theta * q(x / theta) with q(r) = clip(floor(r L + 1/2) / L, 0, 1): what L steps from v(0) = theta/2 give (QCFS).
+
+    The gradient passes as if nothing had been rounded: dz/dx = 1 for -theta/2L < x < theta - theta/2L, else 0. For the
+    threshold, dz/dtheta = q - x / theta inside and q outside. With L to infinity this is `ClipActivation`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, threshold: Tensor, levels: int) -> Tensor:
+        scaled = torch.div(x, threshold).mul_(levels).add_(0.5)
+        rate = scaled.floor().clamp_(0.0, levels).div_(levels)
+        inside = (scaled > 0.0) & (scaled < levels)
+        # dz/dtheta without its sum; (scaled - 1/2) / L is x / theta
+        slope = rate - torch.where(inside, scaled.sub_(0.5).div_(levels), 0.0)
+        ctx.save_for_backward(inside, slope if ctx.needs_input_grad[1] else None)
+        ctx.shape = threshold.shape
+        return rate.mul_(threshold)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor | None, None]:
+        inside, slope = ctx.saved_tensors
+        passed = grads[0] * inside
+        if slope is None:
+            return passed, None, None
+        return passed, (grads[0] * slope).sum_to_size(ctx.shape), None
+
+
 class RateNorm(nn.Module):
     """Rate Norm layer: clip(x, 0, theta) / theta with theta = p * running_max (Eq. 6).
 
@@ -104,13 +133,37 @@ class RateNorm(nn.Module):
 
     With `steps` the layer hands on what so many steps of its spiking neurons will have brought, floor(T r^) / T,
     instead of the limit r^. That is a matter of training, set for a while (`train/rates.py`) and not stored.
+
+    With `levels` the layer is quantised: it hands on the nearest of levels + 1 equal steps from 0 to theta. The maximum
+    then stays where it is, and p is a trained parameter. Convert such a network with v0=0.5.
+
+    Args:
+        momentum: Share of each batch's maximum in the running maximum.
+        output: Hand on the rate r^ or the activation z.
+        levels: Number of quantisation levels, 1 to 256; None for the paper's layer, their limit.
+        channels: With levels, train one p for each of so many channels instead of one for the layer.
+
+    Example:
+        >>> layer = RateNorm(levels=4, output="activation")
+        >>> layer(torch.tensor([0.1, 0.2, 0.6, 5.0]))
+        tensor([0.0000, 0.2500, 0.5000, 1.0000], grad_fn=<QuantiseBackward>)
     """
 
     running_max: Tensor
     p: Tensor
 
-    def __init__(self, momentum: float = 0.1, output: Output = "rate") -> None:
+    def __init__(
+        self,
+        momentum: float = 0.1,
+        output: Output = "rate",
+        levels: int | None = None,
+        channels: int | None = None,
+    ) -> None:
         super().__init__()
+        if levels is not None and (type(levels) is not int or not 1 <= levels <= LARGEST_LEVELS):
+            raise ValueError(f"RateNorm: levels is {levels!r}, it must be a whole number from 1 to {LARGEST_LEVELS}")
+        if channels is not None and (levels is None or channels < 1):
+            raise ValueError(f"RateNorm: channels is {channels!r}; it must be at least 1, and belongs to levels")
         if not 0.0 < momentum <= 1.0:
             raise ValueError(f"RateNorm: momentum is {momentum}, it must lie in (0, 1]")
         if output not in ("rate", "activation"):
@@ -120,14 +173,21 @@ class RateNorm(nn.Module):
         self.frozen = False
         self.steps: int | None = None
         self.register_buffer("running_max", torch.tensor(1.0))
-        self.register_buffer("p", torch.tensor(1.0))
+        self.levels = levels
+        if levels is None:
+            self.register_buffer("p", torch.tensor(1.0))
+        else:
+            self.p = nn.Parameter(torch.ones(() if channels is None else (channels,)))
 
     @property
     def threshold(self) -> Tensor:
-        """theta = p * running_max."""
-        return self.p * self.running_max.clamp_min(SMALLEST_MAX)
+        """theta = p * running_max, [] or [C]."""
+        p = self.p.clamp_min(SMALLEST_P) if isinstance(self.p, nn.Parameter) else self.p
+        return p * self.running_max.clamp_min(SMALLEST_MAX)
 
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.p, nn.Parameter):  # built with levels
+            return self._with_trained_threshold(x)
         if self.training and not self.frozen:
             self.observe_(x)
         threshold = self.threshold.to(x.dtype)
@@ -138,6 +198,16 @@ class RateNorm(nn.Module):
         unit = threshold if self.output == "activation" else torch.ones_like(threshold)
         after: Tensor = AfterSteps.apply(handed_on, unit.detach(), self.steps)
         return after
+
+    def _with_trained_threshold(self, x: Tensor) -> Tensor:
+        """Quantised, or its limit where `levels` was taken away."""
+        threshold = self.threshold.to(x.dtype)
+        if threshold.ndim:
+            threshold = threshold.view(-1, *[1] * (x.ndim - 2))
+        activation: Tensor = (
+            x.clamp_min(0.0).minimum(threshold) if self.levels is None else Quantise.apply(x, threshold, self.levels)
+        )
+        return activation if self.output == "activation" else activation / threshold
 
     @torch.no_grad()
     def observe_(self, x: Tensor) -> None:
@@ -152,7 +222,9 @@ class RateNorm(nn.Module):
         self.frozen = frozen
 
     def extra_repr(self) -> str:
-        return f"threshold={float(self.threshold):.4g}, p={float(self.p):.4g}, output={self.output!r}"
+        levels = "" if self.levels is None else f", levels={self.levels}"
+        mean = float(self.threshold.detach().mean())
+        return f"threshold={mean:.4g}, p={float(self.p.detach().mean()):.4g}, output={self.output!r}{levels}"
 
 
 def rate_norm_layers(model: nn.Module) -> Iterator[tuple[str, RateNorm]]:
@@ -163,6 +235,11 @@ def rate_norm_layers(model: nn.Module) -> Iterator[tuple[str, RateNorm]]:
 
 
 def set_p_(model: nn.Module, p: Tensor | float) -> None:
-    """Give every Rate Norm layer the same p (one p' is shared by all layers, appendix B)."""
+    """Give every Rate Norm layer the same p (one p' is shared by all layers, appendix B).
+
+    Quantised layers keep their trained p.
+    """
     for _, layer in rate_norm_layers(model):
+        if layer.levels is not None:
+            continue
         layer.p = torch.as_tensor(p, dtype=layer.running_max.dtype, device=layer.running_max.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from ratenorm import models
 from ratenorm._version import __version__
-from ratenorm.core.rate_norm import RateNorm, rate_norm_layers
+from ratenorm.core.rate_norm import LARGEST_LEVELS, RateNorm, rate_norm_layers
 from ratenorm.data import Normalisation
 from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.io.files import read_tensors, write_tensors
@@ -36,6 +37,7 @@ class NetworkSpec:
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     classes: tuple[str, ...] = ()
     dataset: str = ""
+    levels: int | None = None  # of quantised Rate Norm layers
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -53,11 +55,12 @@ class NetworkSpec:
                 f"Building {self.model}: the activation is {self.activation!r}; it must be one of "
                 f"{', '.join(ACTIVATIONS)}."
             )
-        activation: Any = RateNorm if self.activation == "rate_norm" else nn.ReLU
+        activation: Any = partial(RateNorm, levels=self.levels) if self.activation == "rate_norm" else nn.ReLU
         return models.build(self.model, activation=activation, num_classes=self.num_classes, channels=self.channels)
 
     def to_json(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+        return {k: v for k, v in plain.items() if k != "levels" or v is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NetworkSpec:
@@ -72,6 +75,8 @@ class NetworkSpec:
         whole = (self.num_classes, self.channels, *self.size)
         if not all(isinstance(t, str) for t in texts) or not all(type(n) is int for n in whole):
             raise ValueError("the spec's names must be texts and its sizes whole numbers")
+        if self.levels is not None and (type(self.levels) is not int or not 1 <= self.levels <= LARGEST_LEVELS):
+            raise ValueError(f"the spec's levels are {self.levels!r}; 1 to {LARGEST_LEVELS} are allowed")
         if len(self.size) != 2 or not all(1 <= n <= LARGEST_SIZE for n in whole):
             raise ValueError(f"the spec's sizes are {whole}; each must lie between 1 and {LARGEST_SIZE}")
         if len(self.mean) != self.channels or len(self.classes) not in (0, self.num_classes):

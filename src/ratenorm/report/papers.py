@@ -49,6 +49,14 @@ PAPERS: dict[str, str] = {
         "A. Sengupta, Y. Ye, R. Wang, C. Liu, K. Roy. Going Deeper in Spiking Neural Networks: VGG and "
         "Residual Architectures. Frontiers in Neuroscience 13, 2019. (SpikeNorm)"
     ),
+    "bu2025": (
+        "T. Bu, M. Li, Z. Yu. Inference-Scale Complexity in ANN-SNN Conversion for High-Performance and Low-Power "
+        "Applications. CVPR 2025. (local threshold balancing, late read-out)"
+    ),
+    "rathi2020": (
+        "N. Rathi, G. Srinivasan, P. Panda, K. Roy. Enabling Deep Spiking Neural Networks with Hybrid Conversion and "
+        "Spike Timing Dependent Backpropagation. ICLR 2020. (training through time from converted weights)"
+    ),
     "wu2024": (
         "X. Wu, Y. Zhao, Y. Song, Y. Jiang, Y. Bai, X. Li, Y. Zhou, X. Yang, Q. Hao. FTBC: Forward Temporal Bias "
         "Correction for Optimizing ANN-SNN Conversion. ECCV 2024. (a bias for each step and channel)"

@@ -9,6 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ratenorm.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -93,6 +95,20 @@ class SimResult:
     def membrane_updates(self) -> int:
         """Neuron updates of a step, for the whole batch: every neuron, spike or not."""
         return sum(layer.neurons for layer in self.layers) * self.logits.shape[1]
+
+    def read_out_from(self, first: int) -> Tensor:
+        """[T - first + 1, B, classes] mean outputs over the steps from `first` on: a late read-out.
+
+        The first steps are run but not counted, as the last layer still hears nothing. The answer after step t still
+        takes t steps.
+        """
+        if not 1 <= first <= self.steps:
+            raise UsageError(f"Reading out late: the first step is {first}; it must lie in 1 to {self.steps}.")
+        steps = torch.arange(1, self.steps + 1, dtype=torch.float64).view(-1, 1, 1)
+        sums = self.logits.double() * steps
+        left_out = sums[first - 2] if first > 1 else torch.zeros_like(sums[0])
+        later = (sums[first - 1 :] - left_out) / (steps[first - 1 :] - (first - 1))
+        return later.to(self.logits.dtype)
 
     def accuracy(self, labels: Tensor) -> Tensor:
         """[T] fraction of the batch answered right after each step."""

@@ -13,7 +13,7 @@ from ratenorm.core.losses import latency_loss
 from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import Batches, ImageSet, Normalisation
 from ratenorm.distributed import total, world
-from ratenorm.errors import TrainingError
+from ratenorm.errors import TrainingError, UsageError
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.checkpoint import Checkpoint, optimizer_tensors, restore_optimizer_
 from ratenorm.train.config import Stage2
@@ -98,6 +98,11 @@ def train_latency(
         raise TrainingError(
             "Training for latency: the network has no Rate Norm layer, so there is no p to train. Build it "
             "with RateNorm, or convert a ReLU network with the method Latency."
+        )
+    if quantised := [name for name, layer in layers.items() if layer.levels is not None]:
+        raise UsageError(
+            f"Training for latency: layer {quantised[0]!r} is quantised, and its p is trained with the weights. Leave "
+            "stage 2 out, or build the network without levels."
         )
     train, held_out = hold_out(data, config.holdout, config.seed)
     if config.images is not None and config.images < len(train):

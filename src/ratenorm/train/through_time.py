@@ -62,7 +62,7 @@ class ThroughTime:
     steps: int = 4
     epochs: int = 2
     batch_size: int = 64
-    lr: float = 2e-3
+    lr: float = 1e-3
     warmup: float = 0.1
     teacher: float = 0.5
     label_smoothing: float = 0.0

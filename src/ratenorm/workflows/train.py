@@ -15,7 +15,7 @@ from torch import nn
 from ratenorm import records
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
-from ratenorm.core.rate_norm import Output, rate_norm_layers, set_p_
+from ratenorm.core.rate_norm import LARGEST_LEVELS, Output, rate_norm_layers, set_p_
 from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
 from ratenorm.distributed import wait_for_all, world
 from ratenorm.errors import UsageError
@@ -59,10 +59,13 @@ class TrainConfig:
     images: int | None = None  # train on this many images only: reduced scale
     output: Output = "rate"  # what Rate Norm layers hand on: r^, or z = theta r^ (both stand in Eq. 6)
     omega: float | None = None  # with from_relu: hold the maxima where its layers have this Omega; None: they run
+    levels: int | None = None  # quantised Rate Norm layers with so many levels; they have no stage 2
     half: bool = False  # leave networks as float16, as the zoo stores them: what is measured is then what is stored
 
     def __post_init__(self) -> None:
         """What can be known to be wrong before any folder is written to."""
+        if self.levels is not None:
+            self._check_levels()
         if self.activation == "relu" and self.stage2 is not None:
             raise UsageError("Training a ReLU network: it has no p for stage 2 to train. Use --no-stage2, or RateNorm.")
         for _, words, value in self.stage1.asked_of_rates():
@@ -77,9 +80,19 @@ class TrainConfig:
         if not 1.0 < self.omega < math.inf:
             raise UsageError(f"Training with --omega {self.omega}: it must be above 1, where all neurons saturate.")
 
+    def _check_levels(self) -> None:
+        if self.activation == "relu":
+            raise UsageError("Training with levels: a ReLU network has none. Use activation rate_norm.")
+        if type(self.levels) is not int or not 1 <= self.levels <= LARGEST_LEVELS:
+            raise UsageError(f"Training with levels: {self.levels} is not a whole number from 1 to {LARGEST_LEVELS}.")
+        if self.stage2 is not None:
+            raise UsageError("Training with levels: p is trained with the weights, so there is no stage 2.")
+
     def to_json(self) -> dict[str, Any]:
         """Without what was not asked for and is new: trainings of versions that did not have it go on."""
         own = asdict(self)
+        if own["levels"] is None:
+            del own["levels"]
         for later in ("energy", "rest", "steps", "teacher", "settle"):
             if own["stage1"][later] is None:
                 del own["stage1"][later]
@@ -112,6 +125,7 @@ def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
         normalise.std,
         images.classes,
         images.name,
+        config.levels,
     )
 
 
@@ -252,7 +266,7 @@ def at_p_one(path: str | Path) -> nn.Module:
 
 def thresholds(model: nn.Module) -> dict[str, float]:
     """Every Rate Norm layer's threshold."""
-    return {name: float(layer.threshold) for name, layer in rate_norm_layers(model)}
+    return {name: float(layer.threshold.detach().mean()) for name, layer in rate_norm_layers(model)}
 
 
 def test_accuracy(model: nn.Module, spec: NetworkSpec, images: ImageSet) -> float:

@@ -34,9 +34,12 @@ def _clip(lo: Lowering, at: fx.Node, x: Any, low: Any, high: Any) -> Ref:
 
 
 def _rate_norm(lo: Lowering, at: fx.Node, module: RateNorm, args: tuple[Any, ...]) -> Ref:
-    threshold = module.threshold.detach().reshape(1).clone()
+    x = the_input(args[0])
+    threshold = module.threshold.detach().reshape(-1).clone()
+    if len(threshold) > 1:
+        threshold = threshold.view(-1, *[1] * (len(x.features) - 1))
     activation = Activation(threshold, None if module.output == "rate" else threshold)
-    return lo.site(at, the_input(args[0]), activation, f"RateNorm with threshold {float(threshold):.4g}")
+    return lo.site(at, x, activation, f"RateNorm with threshold {float(threshold.mean()):.4g}")
 
 
 def _clamp(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:

@@ -6,7 +6,9 @@ from ratenorm.convert.thresholds.base import Method, SiteScale, from_json, parse
 from ratenorm.convert.thresholds.channel_norm import ChannelNorm
 from ratenorm.convert.thresholds.diehl import DataNorm, ModelNorm
 from ratenorm.convert.thresholds.equal_omega import EqualOmega
+from ratenorm.convert.thresholds.gaussian import GaussianThresholds
 from ratenorm.convert.thresholds.latency import Latency
+from ratenorm.convert.thresholds.local import LocalThresholds, read_out_start
 from ratenorm.convert.thresholds.max_norm import MaxNorm
 from ratenorm.convert.thresholds.override import Fixed, Override
 from ratenorm.convert.thresholds.percentile import Percentile
@@ -19,7 +21,9 @@ __all__ = [
     "DataNorm",
     "EqualOmega",
     "Fixed",
+    "GaussianThresholds",
     "Latency",
+    "LocalThresholds",
     "MaxNorm",
     "Method",
     "ModelNorm",
@@ -31,4 +35,5 @@ __all__ = [
     "Trained",
     "from_json",
     "parse",
+    "read_out_start",
 ]

@@ -1,0 +1,58 @@
+"""`ratenorm low-latency`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ratenorm.cli.options import data_config, mode, network_file
+from ratenorm.data import AUGMENTS, Augment
+from ratenorm.train.through_time import ThroughTime
+
+
+@dataclass(frozen=True)
+class LowLatency:
+    """Train a network to be right within a few time-steps: convert, calibrate, then train through time."""
+
+    network: Annotated[Path, tyro.conf.Positional]
+    """network file, trained with ReLU or Rate Norm, or a name of the zoo"""
+    out: Path
+    """run folder: checkpoints, metrics and spiking.safetensors"""
+    training: Annotated[ThroughTime, tyro.conf.arg(name="")] = field(default_factory=ThroughTime)
+    """the training"""
+    data: str | None = None
+    """training images (default: the set the network was trained on)"""
+    root: Path | None = None
+    """where the data set lies"""
+    images: int | None = None
+    """use only the first training images (reduced scale)"""
+    resume: bool = False
+    """resume a training that was stopped in this folder"""
+    overwrite: bool = False
+    """start again in a used folder"""
+
+    def run(self) -> None:
+        from ratenorm.distributed import joined, wait_for_all
+        from ratenorm.io.networks import load_network
+        from ratenorm.io.run_folder import open_shared
+        from ratenorm.workflows.low_latency import SPIKING_FILE, LowLatencyConfig, low_latency
+
+        file = network_file(self.network)
+        _, spec = load_network(file)
+        name = self.data or spec.dataset
+        training = self.training
+        if training.augment == Augment():
+            training = replace(training, augment=AUGMENTS.get(name, Augment()))
+        config = LowLatencyConfig(str(file), data_config(name, self.root), training, self.images)
+        with (
+            joined() as here,
+            open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder,
+        ):
+            folder.configure(config.to_json())
+            result = low_latency(config, folder, show=here.writer)
+            if here.writer:
+                print(result)
+                print(f"{self.out / SPIKING_FILE}: ratenorm evaluate runs it on test images.")
