@@ -49,6 +49,21 @@ class Conversion:
     report: SupportReport
     calibrated: tuple[Calibrated, ...] = ()
 
+    @property
+    def exact(self) -> bool:
+        """Whether engines, batches and numbers of threads give the same spikes, bit for bit."""
+        return not self.inexact
+
+    @property
+    def inexact(self) -> dict[str, str]:
+        """The layers whose sums depend on the order of additions, and why."""
+        return dict(self.net.sums.inexact)
+
+    @property
+    def in_double(self) -> tuple[str, ...]:
+        """The layers whose sums are exact in double precision only: no grid of float32 is fine enough for them."""
+        return tuple(self.net.sums.in_double)
+
 
 def convert(
     model: nn.Module,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
 from ratenorm.errors import ConversionError, SimulationError
 from ratenorm.graph.ops import Activation, Conv, Fire, Input, Linear, MaxPool, Op
+
+if TYPE_CHECKING:
+    from ratenorm.graph.exact import Sums
 
 INPUT = "input"
 
@@ -195,6 +198,22 @@ class SpikingNet(Graph):
             if not isinstance(node.op, Fire | MaxPool) and all(i in still for i in node.inputs):
                 still.add(node.name)
         return frozenset(still)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """How each node is summed, so that all engines agree (see graph/exact.py)."""
+        from ratenorm.graph.exact import sums  # stands on this module
+
+        return sums(self)
+
+    def value(self, node: Node, *inputs: Tensor) -> Tensor:
+        """What a node that neither fires nor relays gives: the same numbers on every engine and in every batch."""
+        wide = self.sums.in_double.get(node.name)
+        if wide is None:
+            return node.op(*inputs)
+        from ratenorm.graph.exact import in_double
+
+        return in_double(wide, inputs[0])
 
     @cached_property
     def fan_out(self) -> Mapping[str, Tensor]:

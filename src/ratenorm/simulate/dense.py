@@ -100,7 +100,7 @@ class DenseSimulation:
         self.coding: Coding = Constant() if coding is None else coding
         self.images = list(range(first_image, first_image + len(x)))  # their numbers, for random codings
         self.step = 0
-        self.total: Tensor | None = None  # [B, classes] summed output
+        self.total: Tensor | None = None  # [B, classes] summed output, float64
         self.logits: list[Tensor] = []
         paths = net.fan_out
         targets = analog_rates(net, self.x) if fit else {}
@@ -132,7 +132,8 @@ class DenseSimulation:
         values: dict[str, Tensor] = {}
         for node in self.net.nodes:
             if node.name in self.static:
-                values[node.name] = self.x if isinstance(node.op, Input) else node.op(*(values[i] for i in node.inputs))
+                inputs = [values[i] for i in node.inputs]
+                values[node.name] = self.x if isinstance(node.op, Input) else self.net.value(node, *inputs)
         return {
             name: value
             for name, value in values.items()
@@ -149,9 +150,7 @@ class DenseSimulation:
         out, tallies = self._step(self, encoded, elapsed, steps)
         for name, tally in tallies.items():
             self._note(name, tally)
-        running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
-        self.total = running[-1]
-        logits = running / elapsed.view(-1, 1, 1)
+        logits, self.total = mean_outputs(out, self.total, self.step)
         self.logits.append(logits.clone())  # what is returned is the caller's to change
         self.step += steps
         return logits
@@ -177,7 +176,7 @@ class DenseSimulation:
                 assert encoded is not None
                 value = encoded
             else:
-                value = node.op(*(self._value(i, values, steps) for i in node.inputs))
+                value = net.value(node, *(self._value(i, values, steps) for i in node.inputs))
             values[node.name] = value
             for name in node.inputs:
                 if net.last_use[name] == node.name and name != net.output:
@@ -277,6 +276,17 @@ class DenseSimulation:
         )
         relays = tuple((name, relay.synaptic_ops.all()) for name, relay in self.relays.items())
         return SimResult(torch.cat(self.logits), layers, relays, "dense")
+
+
+def mean_outputs(out: Tensor, total: Tensor | None, step: int) -> tuple[Tensor, Tensor]:
+    """The mean outputs after each step of a chunk, and the new total. `step` is the number of steps before it.
+
+    The total is kept in float64 and grows step by step, so that the size of a chunk cannot change it.
+    """
+    before = out.new_zeros(1, *out.shape[1:], dtype=torch.float64) if total is None else total.unsqueeze(0)
+    running = torch.cat([before, out.double()]).cumsum(0)[1:]
+    elapsed = torch.arange(step + 1, step + len(out) + 1, device=out.device, dtype=torch.float64)
+    return (running / elapsed.view(-1, *[1] * (out.ndim - 1))).to(out.dtype), running[-1]
 
 
 def _together(counts: Tensor, potential: Tensor) -> tuple[Tensor, Tensor]:

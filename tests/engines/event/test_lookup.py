@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_equality import assert_same
 
 from builders import chain, dyadic, fire
-from ratenorm.convert.grid import on_grid
+from ratenorm.convert.grid import gridded
 from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.engines.event.lookup import lookup_of
 from ratenorm.engines.event.plan import Stage, plan
@@ -82,7 +82,7 @@ def test_the_largest_sums_are_right() -> None:
     """All neurons spike in every step and all weights are the largest that a grid has room for."""
     weight = torch.full((16, 16, 3, 3), 1.0) * torch.tensor([1.0, -1.0]).repeat(8)[:, None, None, None]
     conv = Conv(weight, None, (1, 1), (1,) * 4)
-    net = on_grid(chain((16, 4, 4), ("first", fire()), ("conv", conv), ("second", fire(3.0))))
+    net = gridded(chain((16, 4, 4), ("first", fire()), ("conv", conv), ("second", fire(3.0))), 16)
     found = second(net).lookup
     assert found is not None
     assert abs(found.table.astype(int)).max() * 2 <= 32767

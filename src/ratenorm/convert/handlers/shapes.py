@@ -69,7 +69,7 @@ def _getitem(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str,
     if not isinstance(container, Ref):
         return container[index]
     ref = container
-    wanted = index if isinstance(index, tuple) else (index,)
+    wanted = tuple(i for i in (index if isinstance(index, tuple) else (index,)) if i is not None)  # None: a reshape
     if Ellipsis in wanted:
         gap = wanted.index(Ellipsis)
         fill = (slice(None),) * (len(ref.shape) - len(wanted) + 1)

@@ -21,7 +21,8 @@ def still_values(net: SpikingNet, x: Tensor, static: frozenset[str]) -> dict[str
     values: dict[str, Tensor] = {}
     for node in net.nodes:
         if node.name in static:
-            values[node.name] = x if isinstance(node.op, Input) else node.op(*(values[i] for i in node.inputs))
+            inputs = [values[i] for i in node.inputs]
+            values[node.name] = x if isinstance(node.op, Input) else net.value(node, *inputs)
     return values
 
 
@@ -68,7 +69,7 @@ class ChunkValues:
             if isinstance(node.op, Fire | MaxPool | Input):
                 self._full[name] = self.source(node, self, self.steps)
             else:
-                self._full[name] = node.op(*(self.full(i) for i in node.inputs))
+                self._full[name] = self.net.value(node, *(self.full(i) for i in node.inputs))
         return self._full[name]
 
     def linear(self, name: str) -> Tensor | None:

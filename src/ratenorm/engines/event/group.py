@@ -24,7 +24,7 @@ from ratenorm.engines.event.threads import torch_threads
 from ratenorm.errors import SimulationError
 from ratenorm.graph.net import Node, SpikingNet
 from ratenorm.graph.ops import Fire, Input, MaxPool
-from ratenorm.simulate.dense import analog_rates, chunks, encode
+from ratenorm.simulate.dense import analog_rates, chunks, encode, mean_outputs
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ class Group:
         """The currents of some summands, which torch computes, [row, pixel, lane]."""
         crew.rest()
         with torch_threads(crew.size):
-            parts = [part for part in map(values.linear, names) if part is not None]
+            given = values.full if stage.whole else values.linear
+            parts = [part for part in map(given, names) if part is not None]
             return stage.in_lanes(functools.reduce(torch.add, parts)) if parts else NOTHING
 
     def _currents(self, stage: Stage, listed: Array, extra: Array, steps: int) -> Tensor:
@@ -157,10 +158,7 @@ class Group:
             population.note(script.words[population.name], by_step[0], steps, self.step)
 
     def _answer(self, out: Tensor, steps: int) -> Tensor:
-        running = out.cumsum(0) if self.total is None else out.cumsum(0) + self.total
-        self.total = running[-1]
-        counted = torch.arange(self.step + 1, self.step + steps + 1, dtype=out.dtype)
-        logits = running / counted.view(-1, 1, 1)
+        logits, self.total = mean_outputs(out, self.total, self.step)
         self.logits.append(logits)
         self.step += steps
         return logits

@@ -50,6 +50,7 @@ class Stage:
     skip: Route | None  # a skip connection, added from the spikes themselves
     computed: tuple[str, ...]  # summands left to torch
     summands: tuple[str, ...]  # left to torch where it is to compute what could be listed; each as often as it occurs
+    whole: bool  # its current lies on no grid: torch computes all of it, in the order in which the graph says
     base: Tensor | None  # [1, …]; None where it depends on the images
     fan_out: Array  # empty for the output
     fan_out_by_word: bool  # or by neuron
@@ -182,10 +183,11 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     listed: list[Route] = []
     computed: list[str] = []
     either: list[str] = []
-    for name in summands(net, current):
+    whole = current not in static and current not in net.sums.on_grid
+    for name in [current] if whole else summands(net, current):
         if name in static:
             continue
-        found = routes(net, name, populations.__contains__) if layout.listable else None
+        found = routes(net, name, populations.__contains__) if layout.listable and not whole else None
         if found is None:
             computed.append(name)
         elif fires and skip is None and len(found) == 1 and found[0].skip:
@@ -196,9 +198,11 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     if listed and (layout.pixels == 1 or all(route.diagonal for route in listed)):
         layout = layout.widened()
     fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
-    constant = None if _reads(net, current, static) else base(net, current, {})
+    constant: Tensor | None = torch.zeros(1, *net.shapes[current])
+    if not whole:
+        constant = None if _reads(net, current, static) else base(net, current, {})
     by_torch = (*computed, *either)
-    return Stage(node, layout, tuple(listed), skip, tuple(computed), by_torch, constant, fan_out, by)
+    return Stage(node, layout, tuple(listed), skip, tuple(computed), by_torch, whole, constant, fan_out, by)
 
 
 def _reads(net: SpikingNet, name: str, static: frozenset[str]) -> bool:
