@@ -290,27 +290,68 @@ def test_the_fastest_network_within_a_loss(
     assert main([*words, "--max-loss", "60", "--overwrite"]) == 0
 
 
+def _letters(folder: Path, size: int = 28, classes: str = "ab", bright: str = "b", seed: int = 0) -> Path:
+    """Pictures whose class is their brightness."""
+    from PIL import Image
+
+    generator = torch.Generator().manual_seed(seed)
+    for label in classes:
+        (folder / label).mkdir(parents=True)
+        for i in range(20):
+            pixels = torch.randint(0, 120, (size, size), generator=generator).byte() + (120 if label == bright else 0)
+            Image.fromarray(pixels.numpy()).save(folder / label / f"{i}.png")
+    return folder
+
+
+TINY = ["--epochs", "1", "--batch-size", "10", "--holdout", "10", "--lambda", "0.05"]
+
+
 def test_a_network_of_an_image_folder_converts_without_its_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Trained thresholds need no data, so the folder need not be there any more."""
-    from PIL import Image
-
-    folder = tmp_path / "letters"
-    for label in ("a", "b"):
-        (folder / label).mkdir(parents=True)
-        for i in range(20):
-            pixels = torch.randint(0, 120, (28, 28)).byte() + (120 if label == "b" else 0)
-            Image.fromarray(pixels.numpy()).save(folder / label / f"{i}.png")
-    run = tmp_path / "run"
-    words = ["--epochs", "1", "--batch-size", "10", "--holdout", "10"]
-    assert main(["train", "--out", str(run), "--data", str(folder), *words]) == 0
-    net = tmp_path / "net.safetensors"
+    """Trained thresholds need no data, so the folder need not be there. The images it learned from do not score it."""
+    folder = _letters(tmp_path / "letters")
+    run, net = tmp_path / "run", tmp_path / "net.safetensors"
+    assert main(["train", "--out", str(run), "--data", str(folder), *TINY]) == 0
     assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net)]) == 0
     said(capsys)
-    assert "--data is 'letters'" in fails(capsys, 2, "evaluate", str(net), "--out", str(tmp_path / "e"))
-    assert main(["evaluate", str(net), "--out", str(tmp_path / "e2"), "--data", str(folder), "--steps", "4",
-                 "--engine", "dense"]) == 0  # fmt: skip
+    evaluated = ["evaluate", str(net), "--steps", "4", "--engine", "dense", "--out"]
+    assert "--data is 'letters'" in fails(capsys, 2, *evaluated, str(tmp_path / "e"))
+    message = fails(capsys, 2, *evaluated, str(tmp_path / "e2"), "--data", str(folder))
+    assert "they cannot score it" in message
+    assert "letters/test/CLASS" in message
+
+
+def test_folders_with_train_and_test_match_classes_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The test folder lacks class a, has colour pictures of another size, and the network's labels all the same."""
+    folder = tmp_path / "pets"
+    _letters(folder / "train")
+    _letters(folder / "val", size=20, classes="b", seed=1)
+    run, net = tmp_path / "run", tmp_path / "net.safetensors"
+    words = [*TINY, "--epochs", "4", "--lr", "0.02"]
+    assert main(["train", "--out", str(run), "--data", str(folder), *words]) == 0
+    assert "test images" in said(capsys)[0]
+    assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net), "--data", str(folder)]) == 0
+    out = tmp_path / "e"
+    assert main(["evaluate", str(net), "--out", str(out), "--data", str(folder), "--steps", "4"]) == 0
+    record = records.read(out / records.FILE_NAME)
+    assert record["data"]["images"] == 20
+    assert record["data"]["classes"] == ["a", "b"]
+    assert record["ann"]["accuracy"] == 1.0  # with labels by position it would be 0
+    _letters(folder / "val2" / "test", classes="bc", seed=2)
+    _letters(folder / "val2" / "train", seed=3)
+    assert "'c' is not among the classes" in fails(
+        capsys, 1, "evaluate", str(net), "--out", str(tmp_path / "f"), "--data", str(folder / "val2")
+    )
+
+
+def test_files_that_could_run_programs_are_explained_and_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "model.pt"
+    weights.write_bytes(b"x")
+    message = fails(capsys, 2, "convert", str(weights), "--out", str(tmp_path / "net.safetensors"))
+    assert "save_file(model.state_dict()" in message
 
 
 # -- evaluate, compare, diagnose, report, watch ----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ratenorm.convert.convert import Conversion
     from ratenorm.distributed import World
     from ratenorm.io.networks import NetworkSpec
-    from ratenorm.workflows.train import DataConfig
+    from ratenorm.workflows.data import DataConfig
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,34 @@ class Convert:
         from ratenorm.io.networks import load_network
         from ratenorm.io.spiking import save
         from ratenorm.workflows.convert import about_conversion, summary
+        from ratenorm.workflows.data import held_out_split
 
         self._check()
         if self.out.exists() and not self.overwrite and not self.resume:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
         check_writable(self.out)
-        model, spec = load_network(network_file(self.network))
+        file = network_file(self.network)
+        model, spec = load_network(file)
+        spec = replace(spec, held_out=held_out_split(spec, file))
         with joined() as here:  # under torchrun each process calibrates on its part of the images
             conversion = self._convert(model, spec, here)
             if here.writer:
-                save(conversion.net, self.out, about_conversion(conversion, spec))
+                save(conversion.net, self.out, about_conversion(conversion, spec, self._calibrated_on(spec)))
                 print(conversion.report)
                 print(f"\n{summary(conversion)}")
                 print(
                     f"{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
                     f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
                 )
+
+    def _calibrated_on(self, spec: NetworkSpec) -> str | None:
+        """The fingerprint of a folder that was given."""
+        from ratenorm.workflows.data import fingerprint_of
+
+        if self.data is None:
+            return None
+        data = data_config(self.data, self.root)
+        return None if data.folder is None else fingerprint_of(data, data.of(spec).train())
 
     def _check(self) -> None:
         from ratenorm.errors import UsageError

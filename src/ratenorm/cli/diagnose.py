@@ -34,16 +34,19 @@ class Diagnose:
 
     def run(self) -> None:
         from ratenorm.calibrators.recipe import parse_recipe
-        from ratenorm.data import Batches, split_holdout
+        from ratenorm.data import Batches
         from ratenorm.diagnose import diagnose
         from ratenorm.io.networks import load_network
         from ratenorm.workflows.convert import convert_with
+        from ratenorm.workflows.data import held_out_split, images_to_choose_by
 
         model, spec = load_network(network_file(self.network))
         data = data_config(self.data or spec.dataset, self.root)
         recipe = parse_recipe(self.method)
         recipe = recipe if self.v0 is None else replace(recipe, v0=self.v0)
         conversion = convert_with(recipe, model, spec, lambda: data, self.calibration)
-        held_out = split_holdout(data.train(), self.images, seed=1)[1]
+        split = held_out_split(spec, network_file(self.network))
+        held_out, what = images_to_choose_by(data.of(spec).train(), split, self.images, seed=1)
         images, labels = next(iter(Batches(held_out, len(held_out), normalise=spec.normalisation)))
         print(diagnose(conversion, images, labels, self.steps))
+        print(f"Measured on {what}.")

@@ -53,7 +53,7 @@ def engine_lines(run: dict[str, Any]) -> str:
         if (fixed := exits.get("fixed_steps")) is not None:
             lines.append(
                 f"A fixed T = {fixed} with the same allowance: {100 * run['accuracy'][fixed - 1]:.2f} %. Both were "
-                "chosen on held-out training images."
+                f"chosen on {exits.get('fitted_on', 'held-out training images')}."
             )
     return "\n".join(lines)
 
