@@ -345,6 +345,92 @@ def test_folders_with_train_and_test_match_classes_by_name(tmp_path: Path, capsy
     )
 
 
+OWN = """
+import torch.nn as nn
+def make():
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 10 * 10, 2))
+def other():
+    return nn.Sequential(nn.Linear(3, 2))
+def broken():
+    raise RuntimeError("no such luck")
+nothing = int
+"""
+
+
+def test_a_network_of_ones_own_goes_all_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Convert, evaluate, compare, diagnose, train and predict with --model; what does not fit is named."""
+    from safetensors.torch import save_file
+
+    (tmp_path / "my_net.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import my_net
+
+    pets = tmp_path / "pets"
+    _letters(pets / "train", size=12)
+    _letters(pets / "test", size=12, seed=1)
+    weights = tmp_path / "weights.safetensors"
+    torch.manual_seed(0)
+    save_file(my_net.make().state_dict(), weights)
+    own = [str(weights), "--model", "my_net:make", "--data", str(pets)]
+    net = tmp_path / "net.safetensors"
+    assert main(["convert", *own, "--out", str(net), "--calibrate", "step-bias", "--steps", "2"]) == 0
+    assert main(["evaluate", str(net), "--data", str(pets), "--steps", "4", "--out", str(tmp_path / "e")]) == 0
+    methods = ["--methods", "recommended", "max", "--steps", "4"]
+    assert main(["compare", *own, *methods, "--out", str(tmp_path / "c")]) == 0
+    assert main(["diagnose", *own, "--steps", "4", "--images", "10"]) == 0
+    assert main(["low-latency", *own, "--epochs", "1", "--holdout", "8", "--out", str(tmp_path / "l")]) == 0
+    said(capsys)
+    pictures = [str(pets / "test" / name / "0.png") for name in "ab"]
+    assert main(["predict", str(net), *pictures, "--steps", "5", "--json"]) == 0
+    found = json.loads(said(capsys)[0])
+    assert [set(one["scores"]) for one in found] == [{"a", "b"}] * 2
+    assert all(len(scores) == 5 for one in found for scores in one["scores"].values())
+    assert main(["predict", str(net), *pictures]) == 0
+    assert "the answer from step" in said(capsys)[0]
+    assert "there is no such file" in fails(capsys, 1, "predict", str(net), str(tmp_path / "none.png"))
+    assert "not a readable PNG" in fails(capsys, 1, "predict", str(net), str(weights))
+    for factory, code, words in [
+        ("my_net:other", 1, "do not fit the network of my_net:other"),
+        ("my_net:broken", 2, "RuntimeError: no such luck"),
+        ("my_net:absent", 2, "could not be called (AttributeError"),
+        ("my_net:nothing", 2, "gave a int, not a torch.nn.Module"),
+        ("my_net", 2, "must be package.module:function"),
+    ]:
+        wrong = [str(weights), "--model", factory, "--data", str(pets), "--out", str(tmp_path / "x.safetensors")]
+        assert words in fails(capsys, code, "convert", *wrong)
+    assert "its data set is not known" in fails(
+        capsys, 2, "convert", str(weights), "--model", "my_net:make", "--out", str(tmp_path / "x.safetensors")
+    )
+    assert "do not fit" not in fails(capsys, 1, "convert", str(weights), "--out", str(tmp_path / "x.safetensors"))
+
+
+def test_a_network_at_chance_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "pets"
+    _letters(folder / "train", bright="?")
+    _letters(folder / "test", bright="?", seed=1)
+    run, net = tmp_path / "run", tmp_path / "net.safetensors"
+    assert main(["train", "--out", str(run), "--data", str(folder), *TINY]) == 0
+    assert "WARNING: the trained network has" in said(capsys)[0]
+    assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net)]) == 0
+    words = ["evaluate", str(net), "--data", str(folder), "--steps", "4", "--out", str(tmp_path / "e")]
+    assert main(words) == 0
+    assert "that is chance" in said(capsys)[0]
+    assert "that is chance" in records.read(tmp_path / "e" / records.FILE_NAME)["runs"][0]["note"]
+
+
+def test_a_conversion_that_costs_accuracy_is_said_aloud(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = tmp_path / "net.safetensors"
+    words = ["--method", "scaled:20:max", "--images", "40"]
+    assert main(["convert", str(trained_run / "stage1.safetensors"), "--out", str(net), *words]) == 0
+    said(capsys)
+    assert main(["evaluate", str(net), "--steps", "2", "--out", str(tmp_path / "e")]) == 0
+    assert "points below its ANN at T = 2" in said(capsys)[0]
+
+
 def test_files_that_could_run_programs_are_explained_and_not_opened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

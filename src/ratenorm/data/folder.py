@@ -177,6 +177,15 @@ def _decode(file: Path, channels: int, size: tuple[int, int], resize: bool) -> t
     return torch.frombuffer(content, dtype=torch.uint8).reshape(*size, channels).permute(2, 0, 1)
 
 
+def read_picture(file: str | os.PathLike[str], channels: int, size: tuple[int, int]) -> torch.Tensor:
+    """[C, H, W] bytes of one picture, brought to a size and to grey (1) or RGB (3)."""
+    path = Path(file)
+    if not path.is_file():
+        raise DataError(f"Reading {path}: there is no such file.")
+    _guarded(_read_header, path)
+    return _guarded(partial(_decode, channels=channels, size=size, resize=True), path)
+
+
 def _guarded(action: Callable[[Path], T], file: Path) -> T:
     """Run what reads a file with PIL; whatever it raises becomes a DataError that names the file."""
     try:

@@ -15,7 +15,6 @@ from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
 from ratenorm.errors import UsageError
 from ratenorm.io.files import to_json
-from ratenorm.io.networks import load_network
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.simulate.simulate import EngineName
 from ratenorm.workflows.calibration import calibration_images
@@ -23,6 +22,7 @@ from ratenorm.workflows.convert import CALIBRATION_IMAGES
 from ratenorm.workflows.data import DataConfig
 from ratenorm.workflows.evaluate import coding_of, watched_evaluation
 from ratenorm.workflows.fingerprint import of_graph, of_tensors
+from ratenorm.workflows.own_network import load_any
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.workflows.resume import remembered
 from ratenorm.workflows.train import test_accuracy
@@ -41,16 +41,18 @@ class CompareConfig:
     coding: str = "constant"
     seed: int = 0
     batch_size: int = 200
+    model: str | None = None  # the user's own network: package.module:function
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"data": self.data.to_json()}
+        own = asdict(self) | {"data": self.data.to_json()}
+        return {name: value for name, value in own.items() if name != "model" or value is not None}
 
 
 def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
     """Run every method with every start potential; what is done already (on resume) is read and not run again."""
     began = time.monotonic()
     recipes = [parse_recipe(text) for text in config.methods]
-    model, spec = load_network(config.network)
+    model, spec = load_any(config.network, config.model, config.data)
     data = config.data.of(spec)
     graph, report = lower(model, torch.zeros(1, *spec.input_shape))
     analog = fold(graph)

@@ -27,6 +27,7 @@ from ratenorm.train.interrupt import Interrupted, Interrupts
 from ratenorm.workflows.data import DataConfig, check_not_learned_from, images_to_choose_by
 from ratenorm.workflows.early_exit import early_exit_entry
 from ratenorm.workflows.fingerprint import of_tensors
+from ratenorm.workflows.loud import warnings_of
 from ratenorm.workflows.partial_sums import PartialSums
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.workflows.resume import PARTS
@@ -110,6 +111,8 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
         runs=[run],
         scale=scale_of(len(images), len(available), f"{config.split} images"),
     )
+    if lines := warnings_of(record):
+        run["note"] = " ".join(lines)
     if world().writer:
         records.write(folder / records.FILE_NAME, record)
     return record

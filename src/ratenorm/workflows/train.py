@@ -28,6 +28,7 @@ from ratenorm.train.loop import accuracy, evaluating
 from ratenorm.train.stage1 import hold_out, train_accuracy
 from ratenorm.train.stage2 import train_latency
 from ratenorm.workflows.data import DataConfig, fingerprint_of
+from ratenorm.workflows.loud import chance_line
 from ratenorm.workflows.record import ann_entry, make_record
 
 STAGE1_FILE, STAGE2_FILE = "stage1.safetensors", "stage2.safetensors"
@@ -226,6 +227,8 @@ def train_in_folder(config: TrainConfig, folder: RunFolder, device: str = "cpu")
     figure = test_accuracy(outcome.model, outcome.spec, test)
     which = "test" if config.data.split_by_folder else "training"  # a plain folder has no test images of its own
     lines.append(f"  {which} images: {100 * figure:.2f} % (before conversion)")
+    if (line := chance_line(figure, outcome.spec.num_classes, len(test), "the trained network")) is not None:
+        lines.append(line)
     if world().writer:
         records.write(folder / records.FILE_NAME, _record(config, outcome, figure, test, which))
     return "\n".join(lines)
