@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratenorm import notebook
 from ratenorm.convert.convert import Conversion, with_start
 from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
 from ratenorm.errors import UsageError
@@ -69,6 +70,11 @@ class Diagnosis:
             "findings": [asdict(f) for f in self.findings],
             "layers": [asdict(layer) for layer in self.layers],
         }
+
+    def _repr_html_(self) -> str:
+        rows = [(str(i), f.text, f.remedy) for i, f in enumerate(self.findings, start=1)]
+        title = str(self).splitlines()[0]
+        return notebook.table(title, ("", "finding", "try"), rows or [("", "Nothing to mend.", "")])
 
     def __str__(self) -> str:
         lines = [

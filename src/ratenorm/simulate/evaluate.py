@@ -15,7 +15,7 @@ from torch import Tensor
 from ratenorm import distributed
 from ratenorm.core.coding import Coding
 from ratenorm.errors import DataError
-from ratenorm.graph.net import SpikingNet, run
+from ratenorm.graph.net import Converted, SpikingNet, run, spiking_net
 from ratenorm.simulate.heap import give_back
 from ratenorm.simulate.result import Fit, LayerActivity, SimResult
 from ratenorm.simulate.simulate import EngineName, simulate
@@ -161,7 +161,7 @@ def _joined_fit(fit: Fit | None, steps: int) -> Fit | None:
 
 
 def evaluate(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     batches: Iterable[tuple[Tensor, Tensor] | Part],
     steps: int,
     *,
@@ -177,6 +177,7 @@ def evaluate(
     `so_far` are the sums of batches done before: the evaluation goes on from them and `batches` are the remaining ones.
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
+    net = spiking_net(net)
     total = Evaluation(steps) if so_far is None else so_far
     for number, batch in enumerate(batches, 1):
         images, labels = batch[0], batch[1]

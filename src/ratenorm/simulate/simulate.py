@@ -12,7 +12,7 @@ from torch import Tensor
 from ratenorm.core.coding import Coding
 from ratenorm.engines.event import available
 from ratenorm.errors import DataError, SimulationError, UsageError
-from ratenorm.graph.net import SpikingNet
+from ratenorm.graph.net import Converted, SpikingNet, spiking_net
 from ratenorm.simulate.dense import DenseSimulation, chunks
 from ratenorm.simulate.engine_name import EngineName as EngineName
 from ratenorm.simulate.memory import available_memory, check_memory, estimate_memory
@@ -26,7 +26,7 @@ UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a
 
 
 def simulate(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     x: Tensor,
     steps: int,
     *,
@@ -48,6 +48,7 @@ def simulate(
     """
     if steps < 1 or chunk < 1:
         raise UsageError(f"Simulating: steps is {steps} and chunk {chunk}; both must be at least 1.")
+    net = spiking_net(net)
     if net.device.type == "cpu":
         need = estimate_memory(net, len(x), steps, chunk=chunk, fit=fit, first_spikes=first_spikes)
         if need.total > UNASKED:
@@ -64,7 +65,7 @@ def simulate(
 
 
 def start(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     x: Tensor,
     engine: EngineName = "auto",
     coding: Coding | None = None,
@@ -75,6 +76,7 @@ def start(
     compiled: bool | None = None,
 ) -> DenseSimulation | EventSimulation:
     """A simulation before its first step, on the engine asked for, or on the dense one where that cannot run."""
+    net = spiking_net(net)
     if engine not in ENGINES:
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
     if len(x) == 0:
@@ -102,7 +104,7 @@ def start(
 
 
 def stream(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     x: Tensor,
     steps: int,
     *,
