@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test native-test sanitize test-arm lint types bench peers reproduce torture clean help
+.PHONY: demo test native-test sanitize test-arm lint types bench peers onnx fuzz reproduce torture clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -66,6 +66,17 @@ bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
 	PYTHONPATH=. .venv-peers/bin/python benchmarks/peers.py --networks $(NETWORKS)
 
+.venv-onnx/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-onnx
+	.venv-onnx/bin/pip install --quiet --constraint constraints.txt --editable . onnx onnxruntime
+	@touch $@
+
+onnx: .venv-onnx/installed ## the ANN on PyTorch and ONNX Runtime beside the event engine (an environment of its own)
+	PYTHONPATH=benchmarks .venv-onnx/bin/python benchmarks/onnx_runtime.py
+
+fuzz: .venv/installed      ## 100,000 random runs of the event engine beside the dense engine (half an hour)
+	$(BIN)/python benchmarks/fuzz.py
+
 reproduce: .venv/installed ## the paper's tables and figures: trains what is missing (hours), resumes what was cut, writes paper/results/
 	$(BIN)/python -m paper
 
@@ -73,4 +84,4 @@ torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in
 	PYTHONPATH=. $(BIN)/python benchmarks/torture.py $(TORTURE)
 
 clean:         ## remove what the other targets made
-	rm -rf .venv .venv-peers build runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peers .venv-onnx build runs .pytest_cache .mypy_cache .ruff_cache

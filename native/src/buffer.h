@@ -6,6 +6,10 @@
 #include <memory>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "tables.h"
 
 namespace ratenorm {
@@ -37,8 +41,16 @@ template <class T> class Buffer {
     struct Free {
         void operator()(T* data) const { ::operator delete(data, std::align_val_t{LINE}); }
     };
+    // Large memory in large pages: to be given thousands of small ones takes as long as a short simulation.
     static T* allocated(size_t size) {
-        return static_cast<T*>(::operator new(size * sizeof(T) + LINE, std::align_val_t{LINE}));
+        const size_t bytes = size * sizeof(T) + LINE;
+        char* made = static_cast<char*>(::operator new(bytes, std::align_val_t{LINE}));
+#if defined(__linux__)
+        constexpr size_t PAGE = 4096, LARGE = size_t(1) << 22;
+        const size_t before = (PAGE - reinterpret_cast<uintptr_t>(made) % PAGE) % PAGE;
+        if (bytes >= LARGE) madvise(made + before, (bytes - before) / PAGE * PAGE, MADV_HUGEPAGE);
+#endif
+        return reinterpret_cast<T*>(made);
     }
 
     size_t size_ = 0;

@@ -51,43 +51,54 @@ RATENORM_INLINE Sixteen looked_up_current(const int16_t* table, const uint16_t* 
     return current * units;
 }
 
-// All steps of the neurons of a pixel at once: potentials stay in registers over a chunk. MORE: there may be a skip
-// connection or step biases.
+// All steps of the neurons of N pixels at once: potentials stay in registers over a chunk, and several pixels hide the
+// latency of each. MORE: there may be a skip connection or step biases.
+template <int N, bool MORE>
+RATENORM_INLINE void look_up_pixels(const Work& work, const Stage& s, const uint16_t* planes, int64_t plane,
+                                    int64_t image, int64_t pixel) {
+    const Sixteen units = load16(s.units.data);
+    const Sixteen brings = MORE && s.skip >= 0 ? load16(s.skip_scale.data) : splat16(0.0f);
+    Place place[N];
+    Sixteen v[N], base[N], threshold[N];
+    const uint16_t* window[N];
+    unroll<N>([&](auto n) __attribute__((always_inline)) {
+        place[n] = place_of(work, s, image, 0, pixel + n, 0);
+        window[n] = planes + 2 * (pixel + n + 2 * ((pixel + n) / s.line));
+        v[n] = potential_of(work, s, place[n], image, 0);
+        base[n] = load16(place[n].base), threshold[n] = load16(place[n].threshold);
+    });
+    const size_t line = size_t(s.line + 2);
+    for (int64_t step = 0, at = 0, word = 0; step < work.steps; ++step, at += 2 * plane, word += s.row())
+        unroll<N>([&](auto n) __attribute__((always_inline)) {
+            Sixteen current = looked_up_current(s.table.data, window[n] + at, line, units) + base[n];
+            if constexpr (MORE) {
+                if (s.skip >= 0) current = current + pick16(work.skip_words[place[n].word - work.words + word], brings);
+                current = with_bias(work, s, place[n], step, current);
+            }
+            place[n].word[word] = static_cast<uint16_t>(integrate_and_fire(v[n], current, threshold[n]));
+        });
+    unroll<N>([&](auto n) __attribute__((always_inline)) { store16(work.potential.data + place[n].state, v[n]); });
+}
+
 template <bool MORE>
-RATENORM_INLINE void look_up_pixel(const Work& work, const Stage& s, const Place& place, const uint16_t* window,
-                                   int64_t plane, const Sixteen& units, const Sixteen& brings, Sixteen v) {
-    const Sixteen base = load16(place.base), threshold = load16(place.threshold);
-    const uint16_t* skip = MORE && s.skip >= 0 ? work.skip_words + (place.word - work.words) : nullptr;
-    uint16_t* word = place.word;
-    for (int64_t step = 0; step < work.steps; ++step, word += s.row(), window += 2 * plane) {
-        Sixteen current = looked_up_current(s.table.data, window, size_t(s.line + 2), units);
-        if constexpr (MORE)
-            if (skip != nullptr) current = current + pick16(skip[step * s.row()], brings);
-        current = current + base;
-        if constexpr (MORE) current = with_bias(work, s, place, step, current);
-        *word = static_cast<uint16_t>(integrate_and_fire(v, current, threshold));
-    }
-    store16(work.potential.data + place.state, v);
+void look_up_image(const Work& given, const uint16_t* planes, int64_t plane, int64_t image, int64_t pixel0,
+                   int64_t pixel1) {
+    const Work work = given;
+    const Stage s = *work.stage;
+    constexpr int N = REGISTERS / 16;
+    int64_t pixel = pixel0;
+    for (; pixel + N <= pixel1; pixel += N) look_up_pixels<N, MORE>(work, s, planes, plane, image, pixel);
+    for (; pixel < pixel1; ++pixel) look_up_pixels<1, MORE>(work, s, planes, plane, image, pixel);
 }
 
 // The pixels [pixel0, pixel1) of all images.
-inline void run_looked_up(const Work& given, Scratch scratch, int64_t pixel0, int64_t pixel1) {
-    const Work work = given;
-    const Stage s = *work.stage;
+inline void run_looked_up(const Work& work, Scratch scratch, int64_t pixel0, int64_t pixel1) {
+    const Stage& s = *work.stage;
     const int64_t plane = (s.pixels / s.line + 2) * int64_t(s.line + 2);
-    const Sixteen units = load16(s.units.data);
-    const Sixteen brings = s.skip >= 0 ? load16(s.skip_scale.data) : splat16(0.0f);
+    const bool more = s.skip >= 0 || !s.step_bias.empty();
     for (int64_t image = 0; image < work.images; ++image) {
         into_planes(work, scratch.planes, image, plane);
-        for (int64_t pixel = pixel0; pixel < pixel1; ++pixel) {
-            const Place place = place_of(work, s, image, 0, pixel, 0);
-            const uint16_t* window = scratch.planes + 2 * (pixel + 2 * (pixel / s.line));
-            const Sixteen v = potential_of(work, s, place, image, 0);
-            if (s.skip >= 0 || place.bias != nullptr)
-                look_up_pixel<true>(work, s, place, window, plane, units, brings, v);
-            else
-                look_up_pixel<false>(work, s, place, window, plane, units, brings, v);
-        }
+        (more ? look_up_image<true> : look_up_image<false>)(work, scratch.planes, plane, image, pixel0, pixel1);
     }
 }
 

@@ -58,7 +58,7 @@ class Group:
         self.fits = {k: FitSums(targets[stages[k].name]) for k in firing if targets}
         early = firing if settings.first_spikes else ()
         self.first_spikes = {k: torch.zeros(len(x), *stages[k].layout.shape, dtype=torch.int32) for k in early}
-        native = settings.plan.numbers()
+        native = settings.plan.numbers
         self.relays = {
             n.name: RelayState(n, net.fan_out[n.name])
             for n in net.nodes
@@ -140,7 +140,7 @@ class Group:
         made, net = self.settings.plan, self.settings.net
         by_step = (len(self.x), steps, *net.shapes[net.output])
         stage = made.outside
-        if stage is None and net.output in made.numbers() and not made.stages[-1].spikes:
+        if stage is None and net.output in made.numbers and not made.stages[-1].spikes:
             return torch.from_numpy(chunk.output()).view(by_step)
         if stage is None:
             return values.full(net.output).view(by_step)
@@ -176,7 +176,7 @@ class Group:
 
     def _source(self, chunk: _core.Chunk, node: Node, values: ChunkValues, steps: int) -> Tensor:
         """A node that torch reads but does not compute: spikes, a relay, or the coded input."""
-        number = self.settings.plan.numbers().get(node.name)
+        number = self.settings.plan.numbers.get(node.name)
         if number is not None:
             return self._spikes(chunk, number)
         if isinstance(node.op, MaxPool):

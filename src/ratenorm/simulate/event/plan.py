@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -86,6 +87,7 @@ class Plan:
     program: _core.Program
     _chunks: deque[tuple[tuple[int, int, int], _core.Chunk]] = field(default_factory=lambda: deque(maxlen=_CHUNKS))
 
+    @cached_property
     def numbers(self) -> dict[str, int]:
         """Of the stages, by name."""
         return {stage.name: k for k, stage in enumerate(self.stages)}

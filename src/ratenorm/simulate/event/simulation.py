@@ -104,7 +104,7 @@ class EventSimulation:
 
     def result(self) -> SimResult:
         """What happened so far."""
-        numbers = self.groups[0].settings.plan.numbers()
+        numbers = self.groups[0].settings.plan.numbers
         by_group = [np.concatenate(group.tallies, 2) for group in self.groups]
         tallies = sum(by_group[1:], by_group[0]).astype(np.float64)  # whole numbers
         layers = tuple(self._activity(node, numbers[node.name], tallies) for node in self.net.populations)
