@@ -74,8 +74,10 @@ class Calibration:
         low, high = (distributed.largest(ends) if self.shared else ends).tolist()
         return -low, high
 
-    def fit(self, input_shape: tuple[int, ...]) -> None:
-        """Refuse images that do not fit the network."""
+    def fit(self, input_shape: tuple[int, ...], kinds: frozenset[torch.dtype] = frozenset()) -> None:
+        """Refuse images that do not fit the network; bring them to the type of its numbers."""
+        if len(kinds) == 1:
+            self.batches = [batch.to(next(iter(kinds))) for batch in self.batches]
         for i, batch in enumerate(self.batches):
             if tuple(batch.shape[1:]) != input_shape:
                 raise CalibrationError(

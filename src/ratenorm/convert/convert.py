@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
 from ratenorm.convert.grid import on_grid
@@ -65,6 +66,7 @@ class Conversion:
         return tuple(self.net.sums.in_double)
 
 
+@undisturbed_call
 def convert(
     model: nn.Module,
     method: Method | None = None,
@@ -122,6 +124,7 @@ def recommended(analog: Graph) -> Method:
     return Trained() if trained and all(trained) else EqualOmega(2.3)
 
 
+@undisturbed_call
 def convert_graph(
     analog: Graph, method: Method, calibration: Calibration | None, v0: float, report: SupportReport
 ) -> Conversion:
@@ -134,8 +137,11 @@ def convert_graph(
             "left out, or applied outside the module?"
         )
     if calibration is not None:
-        calibration.fit(analog.input_shape)
+        calibration.fit(analog.input_shape, analog.dtypes)
     scales = method.scales(analog, calibration)
+    if len(analog.dtypes) == 1:  # thresholds are numbers of the network's own type, whatever torch's default is
+        [kind] = analog.dtypes
+        scales = {name: SiteScale(s.threshold.to(kind), s.amplitude.to(kind)) for name, s in scales.items()}
     return Conversion(spiking(analog, scales, v0), analog, scales, method, v0, report)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ratenorm.core.rate_norm import RateNorm
+
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -22,6 +24,8 @@ def own_copy(model: nn.Module) -> nn.Module:
                 memo[id(value)] = value.detach().clone()
     copied = copy.deepcopy(model, memo)
     for path, module in list(copied.named_modules()):
+        if isinstance(module, RateNorm):
+            module.levels = None  # the analog network is the limit of many levels
         inner = unwrapped(module)
         if inner is not module:
             parent, _, name = path.rpartition(".")

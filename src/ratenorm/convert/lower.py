@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.remedies import remedy_for
 from ratenorm.convert.support import Entry, Kind, SupportReport
 from ratenorm.convert.trace import BATCHES, Traced, known_as, source_line, trace
@@ -117,7 +118,13 @@ class Lowering:
                 f"Converting a network: it returns a {type(output).__name__}, and only one tensor that "
                 "depends on the input can be read out. Wrap it so that it returns its logits."
             )
-        return Graph(tuple(self.nodes), output.name, input_shape), report
+        graph = Graph(tuple(self.nodes), output.name, input_shape)
+        return (graph.to(self._dtype()) if len(graph.dtypes) > 1 else graph), report
+
+    def _dtype(self) -> torch.dtype:
+        """The type of the numbers that the network gives."""
+        found: torch.dtype = self.value(next(at for at in self.traced.graph.nodes if at.op == "output")).dtype
+        return found
 
     def _lower(self, at: fx.Node) -> Any:
         args = tuple(self._resolve(a) for a in at.args)
@@ -240,7 +247,8 @@ def _check_function(graph: Graph, traced: Traced, example: Tensor, max_pool: str
     looks like a constant.
     """
     like = next((t for node in graph for t in node.op.tensors().values()), example)
-    noise = torch.rand(BATCHES[1], *example.shape[1:], generator=torch.Generator().manual_seed(0)).to(like)
+    noise = torch.rand(BATCHES[1], *example.shape[1:], generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    noise = noise.to(like)
     with _Averaging() if max_pool == "average" else nullcontext():
         expected = traced.original(noise.clone())
     found = run(graph, noise)
@@ -253,6 +261,7 @@ def _check_function(graph: Graph, traced: Traced, example: Tensor, max_pool: str
         )
 
 
+@undisturbed_call
 def inspect(model: nn.Module, example: Tensor, max_pool: str = "gated") -> SupportReport:
     """The support report alone: what conversion would do with every part, and what stands in its way."""
     return Lowering(trace(model, example), max_pool).run()[1]

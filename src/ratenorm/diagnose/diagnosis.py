@@ -6,14 +6,16 @@ time, and remedies are tried on the same images.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.convert import Conversion, with_start
-from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
+from ratenorm.diagnose.hybrid import analog_run, currents_at_rest, original, outputs
 from ratenorm.errors import UsageError
 from ratenorm.simulate.dense import analog_rates
 from ratenorm.simulate.result import LayerActivity
@@ -101,6 +103,7 @@ def _row(layer: LayerFigures) -> str:
     )
 
 
+@undisturbed_call
 def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = None, steps: int = 32) -> Diagnosis:
     """Find what a converted network loses against its ANN, layer by layer, on some images.
 
@@ -111,16 +114,30 @@ def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = Non
             f"Diagnosing: {len(images)} images and {steps} steps were given; at least one of each is needed."
         )
     net = conversion.net
-    ann = original(conversion.analog, images).argmax(-1)
-    truth = ann if labels is None else labels
+    shape = net.shapes[net.output]
+    if math.prod(shape) < 2:
+        raise UsageError(
+            f"Diagnosing: the network gives one number an image (shape {list(shape)}), and there is no class to be "
+            "right about. Compare `simulate(...).logits` with the ANN's output instead."
+        )
+    truth = original(conversion.analog, images).flatten(1) if labels is None else labels
+    if labels is not None and (len(shape) != 1 or labels.shape != (len(images),)):
+        raise UsageError(
+            f"Diagnosing: labels of shape {list(labels.shape)} for {len(images)} outputs of shape {list(shape)}; give "
+            "one label for each image of a classifier, or no labels."
+        )
 
-    def right(predicted: Tensor) -> float:
-        return float((predicted == truth).double().mean())
+    def right(given: Tensor) -> float:
+        """The share of images answered right; of a map, the share of its pixels."""
+        if labels is not None:
+            return float((given.argmax(-1) == truth.to(given.device)).double().mean())
+        found, wanted = (o.reshape(len(images), *shape).argmax(1) for o in (given, truth))
+        return float((found == wanted).double().mean())
 
     result = simulate(net, images, steps, engine="dense", fit=True, first_spikes=True)
     rates = analog_rates(net, images)
-    ann_accuracy, clipped = right(ann), right(analog_run(net, images).argmax(-1))
-    spiking = right(result.logits[-1].argmax(-1))
+    ann_accuracy, clipped = right(original(conversion.analog, images)), right(analog_run(net, images))
+    spiking = right(result.logits[-1])
     rest = currents_at_rest(net)
     findings = [
         *_clipping(conversion, images, right, ann_accuracy, clipped),
@@ -145,7 +162,7 @@ def _clipping(conversion: Conversion, images: Tensor, right: Any, ann: float, cl
     if ann - clipped < WORTH_SAYING:
         return []
     gains = {
-        node.name: right(analog_run(conversion.net, images, {node.name}).argmax(-1)) - clipped
+        node.name: right(analog_run(conversion.net, images, {node.name})) - clipped
         for node in conversion.net.populations
     }
     worst = max(gains, key=lambda name: gains[name])
@@ -173,7 +190,7 @@ def _slowness(
     """What each layer loses at T: the accuracy gained when it, too, is made analog."""
     names = [layer.name for layer in layers]
     ladder = [spiking] + [
-        right(answers(conversion.net, images, rates, names[: i + 1], steps)) for i in range(len(names))
+        right(outputs(conversion.net, images, rates, names[: i + 1], steps)) for i in range(len(names))
     ]
     findings = []
     for i, layer in enumerate(layers):
@@ -205,7 +222,7 @@ def _remedies(conversion: Conversion, images: Tensor, right: Any, spiking: float
     """What helps, tried on the same images."""
     found = []
     if conversion.v0 != 0.5:
-        better = simulate(with_start(conversion.net, 0.5), images, steps, engine="dense").logits[-1].argmax(-1)
+        better = simulate(with_start(conversion.net, 0.5), images, steps, engine="dense").logits[-1]
         gain = right(better) - spiking
         if gain >= WORTH_SAYING:
             found.append(
@@ -217,7 +234,7 @@ def _remedies(conversion: Conversion, images: Tensor, right: Any, spiking: float
                     "v0 = 0.5",
                 )
             )
-    longer = simulate(conversion.net, images, 2 * steps, engine="dense").logits[-1].argmax(-1)
+    longer = simulate(conversion.net, images, 2 * steps, engine="dense").logits[-1]
     gain = right(longer) - spiking
     if gain >= WORTH_SAYING:
         found.append(

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ratenorm import distributed
+from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding
-from ratenorm.errors import DataError
+from ratenorm.errors import DataError, UsageError
 from ratenorm.graph.net import SpikingNet, run
 from ratenorm.simulate.heap import give_back
 from ratenorm.simulate.result import Fit, LayerActivity, SimResult
@@ -160,6 +161,7 @@ def _joined_fit(fit: Fit | None, steps: int) -> Fit | None:
     return Fit(sums[:steps], float(sums[steps]), float(sums[steps + 1])) if sums[steps + 2] > 0 else None
 
 
+@undisturbed_call
 def evaluate(
     net: SpikingNet,
     batches: Iterable[tuple[Tensor, Tensor] | Part],
@@ -177,6 +179,11 @@ def evaluate(
     `so_far` are the sums of batches done before: the evaluation goes on from them and `batches` are the remaining ones.
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
+    if len(shape := net.shapes[net.output]) != 1:
+        raise UsageError(
+            f"Evaluating: the network gives outputs of shape {list(shape)}; accuracy needs one number for each class, "
+            "[classes]. Use `simulate` and compare its outputs with what you expect."
+        )
     total = Evaluation(steps) if so_far is None else so_far
     for number, batch in enumerate(batches, 1):
         images, labels = batch[0], batch[1]

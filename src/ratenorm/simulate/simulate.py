@@ -79,6 +79,8 @@ def start(
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
     if len(x) == 0:
         raise DataError("Simulating: there is no image in the batch. Give at least one.")
+    if x.is_floating_point() and len(net.dtypes) == 1:
+        x = x.detach().to(next(iter(net.dtypes)))  # float64 images of a float32 network give what float32 images give
     if not math.isfinite(float(x.sum())) and not torch.isfinite(x).all():  # one pass for images that are all right
         bad = first_image + int((~torch.isfinite(x).flatten(1).all(1)).nonzero()[0])
         raise DataError(

@@ -54,10 +54,14 @@ class ModelNorm(Method):
         low, high = self._range(calibration)
         bounds: dict[str, tuple[Tensor, Tensor]] = {}
         thresholds: dict[str, Tensor] = {}
+        kind = next(iter(graph.dtypes), torch.float32)
         for node in graph.nodes:
             if isinstance(node.op, Input):
                 shape = (1, *graph.input_shape)
-                bounds[node.name] = (torch.full(shape, float(low)), torch.full(shape, float(high)))
+                bounds[node.name] = (
+                    torch.full(shape, float(low), dtype=kind),
+                    torch.full(shape, float(high), dtype=kind),
+                )
                 continue
             lows, highs = zip(*(bounds[i] for i in node.inputs), strict=True)
             if isinstance(node.op, Activation):

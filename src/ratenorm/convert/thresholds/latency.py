@@ -45,10 +45,11 @@ class Latency(Method):
                 "negative, the others must be positive"
             )
 
+    @torch.enable_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         images = self.data(calibration).in_own_order()
         maxima = {n: s.threshold for n, s in from_thresholds(graph, self._maxima(graph, calibration), self).items()}
-        p_prime = torch.full((1,), self.start)
+        p_prime = torch.full((1,), self.start, dtype=torch.float32)
         for stage in range(2 if self.per_layer else 1):
             p_prime = p_prime.expand(len(maxima)).clone() if stage else p_prime
             p_prime = self._train(graph, maxima, images, p_prime)

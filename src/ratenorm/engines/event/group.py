@@ -144,7 +144,7 @@ class Group:
         value = base(self.settings.net, stage.current, self.still) if stage.base is None else stage.base
         value = value.unsqueeze(1)
         if stage.listed:
-            found = torch.empty(by_step)
+            found = torch.empty(by_step, dtype=torch.float32)
             stage.layout.from_blocks(listed, found)
             value = found.add_(value)
         if len(extra):

@@ -32,7 +32,7 @@ class Layout:
     @classmethod
     def of(cls, shape: tuple[int, ...]) -> Layout:
         """Blocks of 32 lanes: nine rows of them, a 3x3 kernel, fit the registers of a core."""
-        channels = shape[0]
+        channels = shape[0] if shape else 1
         width = 16 if channels <= 16 else 32
         return cls(shape, width, -(-channels // width))
 
@@ -43,7 +43,7 @@ class Layout:
 
     @property
     def channels(self) -> int:
-        return self.shape[0]
+        return self.shape[0] if self.shape else 1  # a single number is one channel
 
     @cached_property
     def lanes(self) -> int:

@@ -187,7 +187,7 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     for name in [current] if whole else summands(net, current):
         if name in static:
             continue
-        found = routes(net, name, populations.__contains__) if layout.listable and not whole else None
+        found = routes(net, name, populations.__contains__) if layout.listable and layout.shape and not whole else None
         if found is None:
             computed.append(name)
         elif fires and skip is None and len(found) == 1 and found[0].skip:
@@ -198,7 +198,7 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str]) -> Stage:
     if listed and (layout.pixels == 1 or all(route.diagonal for route in listed)):
         layout = layout.widened()
     fan_out, by = layout.fan_out(net.fan_out[node.name]) if fires else (np.zeros(0, np.int64), True)
-    constant: Tensor | None = torch.zeros(1, *net.shapes[current])
+    constant: Tensor | None = torch.zeros(1, *net.shapes[current], dtype=torch.float32)
     if not whole:
         constant = None if _reads(net, current, static) else base(net, current, {})
     by_torch = (*computed, *either)

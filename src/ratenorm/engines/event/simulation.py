@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.engines.event.crew import Crew, hired
 from ratenorm.engines.event.group import Group, Settings
@@ -36,6 +37,7 @@ class EventSimulation:
     threads, several threads share the channels of a layer.
     """
 
+    @undisturbed_call
     def __init__(
         self,
         net: SpikingNet,
@@ -67,6 +69,7 @@ class EventSimulation:
         fitting = max(1, min(64, WORKING_SET // max(1, state)))
         return max(1, min(fitting, -(-self.batch // self.threads)))
 
+    @undisturbed_call
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
 
@@ -95,6 +98,7 @@ class EventSimulation:
         with torch_threads(self.threads), ThreadPoolExecutor(min(self.threads, len(items))) as pool:
             return list(pool.map(called, items))
 
+    @undisturbed_call
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only, in their order. What `advance` returns is of them from then on; a result,
         which is of all images and steps, cannot be had any more once there were steps before."""
@@ -116,6 +120,7 @@ class EventSimulation:
             shares[stage.name] = sum(group.dense_rows[k] for group in self.groups) / rows if rows else 0.0
         return shares
 
+    @undisturbed_call
     def result(self) -> SimResult:
         """What happened so far."""
         noted = self._noted()
@@ -153,7 +158,7 @@ class EventSimulation:
 def _in_order(parts: Sequence[States]) -> tuple[Tensor, Tensor]:
     """Counts and potentials of all images, [B, …]."""
     shape = (sum(part.images for part in parts), *parts[0].layout.shape)
-    counts, potential = torch.empty(shape), torch.empty(shape)
+    counts, potential = torch.empty(shape, dtype=torch.float32), torch.empty(shape, dtype=torch.float32)
     start = 0
     for part in parts:
         own = slice(start, start + part.images)

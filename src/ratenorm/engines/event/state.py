@@ -82,7 +82,7 @@ class PopulationState:
         out = zeros(rows * layout.pixels * layout.channels, np.float32)
         measure.unpack(words, layout.words, layout.channels, out)
         last = torch.from_numpy(out).view(rows, *layout.shape[1:], layout.channels)
-        return last.movedim(-1, 1)
+        return last.movedim(-1, 1) if layout.shape else last.view(rows)
 
     def states(self) -> States:
         """What every neuron has come to, as it lies here; whoever has it may keep it."""

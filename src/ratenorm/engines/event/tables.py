@@ -140,7 +140,7 @@ class _Builder:
         self.cut: list[Array] = []
         self.rows: list[Array] = [np.zeros((0, 3), np.int64)]
         self.shares: list[Array] = [np.zeros(0, np.float32)]
-        self.weights: list[Tensor] = [torch.zeros(layout.blocks, 0)]
+        self.weights: list[Tensor] = [torch.zeros(layout.blocks, 0, dtype=torch.float32)]
         self.short: list[Array] = [np.zeros((layout.blocks, 0), np.int16)]
         self.units: list[Array] = [np.zeros(0, np.float32)]
         self.diagonal: list[Array] = [np.zeros(0, np.float32)]
