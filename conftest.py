@@ -46,6 +46,6 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, Imag
     out = tmp_path_factory.mktemp("runs") / "trained"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ratenorm.workflows.train.load", lambda name, split, root=None: digits[split])
-        words = ["--epochs", "3", "--batch-size", "32", "--holdout", "40", "--lr", "0.05"]
+        words = ["--epochs", "3", "--batch-size", "32", "--holdout", "40", "--lr", "0.05", "--lambda", "0.05"]
         assert main(["train", "--out", str(out), *words]) == 0
     return out

@@ -17,7 +17,8 @@ from paper.presets import HELD_OUT, Preset
 from paper.scale import Scale
 from ratenorm.io.files import is_sealed, opened_line, to_json
 from ratenorm.io.run_folder import CONFIG, METRICS, go_on
-from ratenorm.workflows.choose_lambda import Rule, choose_stage2
+from ratenorm.train.choice import Rule
+from ratenorm.workflows.choose_lambda import choose_stage2
 from ratenorm.workflows.train import STAGE1_FILE, STAGE2_FILE, DataConfig, TrainConfig, train_network
 
 RULE = Rule(HELD_OUT)  # by which lambda is chosen

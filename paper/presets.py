@@ -65,7 +65,9 @@ class Preset:
         """What stage 2 tries; the first is the one trained together with the network."""
         own = replace(self.ril, seed=seed)
         others = [
-            replace(own, lam=lam, per_layer=each) for each in self.per_layer for lam in sorted({own.lam, *self.lams})
+            replace(own, lam=lam, per_layer=each)
+            for each in self.per_layer
+            for lam in sorted({own.lam or 0.0, *self.lams})
         ]
         return [own, *(other for other in others if other != own)]
 

@@ -197,7 +197,7 @@ def _stages(preset: Preset) -> Iterator[str]:
     settled = "" if rnl.settle is None else f", statistics of the rates of {rnl.settle} steps"
     asked = f"{held}{learned}{seldom}{still}{early}{taught}{settled}"
     yield f"Rate Norm from there: {rnl.epochs} epochs, lr up to {rnl.lr:g}{asked}"
-    tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam, *preset.lams}))
+    tried = ", ".join(f"{lam:g}" for lam in sorted({preset.ril.lam or 0.0, *preset.lams}))
     yield f"stage 2: lambda one of {tried}, or p = 1, chosen on held-out images"
 
 

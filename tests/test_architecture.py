@@ -19,7 +19,6 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "_version": set(),
-    "_starting": set(),
     "core": set(),
     "models": {"core"},
     "data": {"core"},
@@ -86,7 +85,8 @@ def test_core_and_errors_import_nothing_of_ours() -> None:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = (
         "import sys, ratenorm\n"
-        "print([m for m in ('matplotlib', 'numba', 'nir', 'PIL', 'tyro', 'torchvision') if m in sys.modules])"
+        "heavy = ('torch', 'numpy', 'matplotlib', 'numba', 'nir', 'h5py', 'onnx', 'PIL', 'tyro', 'torchvision')\n"
+        "print([m for m in heavy if m in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
@@ -108,6 +108,12 @@ def test_nothing_is_left_for_later() -> None:
         assert not [word for word in ("TODO", "FIXME", "NotImplementedError") if word in text], file
 
 
-def test_the_public_names_exist() -> None:
+def test_the_public_names_exist_and_type_checkers_see_the_same() -> None:
     assert all(hasattr(ratenorm, name) for name in ratenorm.__all__)
     assert sorted(ratenorm.__all__) == sorted(set(ratenorm.__all__))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = ratenorm.nothing
+    stub = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
+    imported = {a.asname: n.module for n in stub.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert set(imported) == set(ratenorm.__all__)
+    assert {n: m for n, m in imported.items() if n in ratenorm._WHERE} == ratenorm._WHERE

@@ -101,7 +101,7 @@ def losses_on(out: Path, kind: Kind, pictures: Path | None) -> list[float]:
     torch.manual_seed(0)
     model = build("cnn7", activation=RateNorm, num_classes=2, channels=1)
     stage1 = Stage1(epochs=4, batch_size=10, lr=0.0005, holdout=20)
-    return losses(out, kind, load_folder(pictures), model, stage1, Stage2(batch_size=10, holdout=20))
+    return losses(out, kind, load_folder(pictures), model, stage1, Stage2(lam=0.5, batch_size=10, holdout=20))
 
 
 def largest_gap(one: list[float], other: list[float]) -> float:

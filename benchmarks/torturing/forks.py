@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from tqdm import tqdm
 
-from ratenorm._starting import guard
+from ratenorm.cli.starting import guard
 
 
 def one_thread() -> None:

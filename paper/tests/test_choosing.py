@@ -17,9 +17,10 @@ from ratenorm.core.rate_norm import rate_norm_layers, set_p_
 from ratenorm.data import ImageSet
 from ratenorm.errors import UsageError
 from ratenorm.io.networks import load_network, save_network
+from ratenorm.train.choice import Rule
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.stage1 import hold_out
-from ratenorm.workflows.choose_lambda import Rule, choose_stage2, label
+from ratenorm.workflows.choose_lambda import choose_stage2, label
 from ratenorm.workflows.train import TrainConfig, held_out_images, training_images
 
 RULE = Rule(images=100, steps=4)
@@ -135,7 +136,7 @@ def test_what_cuts_off_something_is_simulated_only_where_nothing_else_arrives(
     monkeypatch.setattr("ratenorm.workflows.choose_lambda.LONGEST_REACH", 0)
     model, spec = load_network(trained_run / "stage2.safetensors")
     trained = {}
-    for p, stage2 in ((0.9, Stage2(holdout=40)), (0.3, FAST)):
+    for p, stage2 in ((0.9, Stage2(lam=0.5, holdout=40)), (0.3, FAST)):
         set_p_(model, p)
         trained[stage2] = save_network(tmp_path / f"{p}.safetensors", model, spec)
     monkeypatch.setattr(
@@ -153,7 +154,7 @@ def test_choosing_trains_tries_and_keeps_the_winner(
 ) -> None:
     stage1 = trained_run / "stage1.safetensors"
     said: list[str] = []
-    candidates = [Stage2(holdout=40), FAST]
+    candidates = [Stage2(lam=0.5, holdout=40), FAST]
     words = (stage1, config(), candidates, tmp_path / "ril", Rule(100, steps=16), said.append)
     choice = choose_stage2(*words)
     assert [t["lam"] for t in choice["tried"]][:3] == [0.5, 0.2, 0.0]

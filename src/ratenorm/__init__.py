@@ -1,101 +1,121 @@
 """ratenorm: spiking networks that answer fast.
 
-model --train--> Rate-Norm ANN --convert--> SpikingNet --engine--> SimResult --> record --> report
+model --train--> Rate-Norm ANN --convert--> SpikingNet --simulate--> SimResult --> record --> report
+
+The public names are loaded when they are first used, so that `import ratenorm` and `ratenorm --help` take no time.
 """
 
-from ratenorm import _starting as _starting  # isort: skip  (before all that takes long)
-from ratenorm import data, models
-from ratenorm._version import __version__
-from ratenorm.calibrators import Calibrator, ChannelBias, StartPotential, StepBias, calibrate
-from ratenorm.convert.convert import Conversion, convert, normalise_weights
-from ratenorm.convert.lower import inspect
-from ratenorm.convert.thresholds import (
-    ChannelNorm,
-    DataNorm,
-    EqualOmega,
-    Fixed,
-    GaussianThresholds,
-    Latency,
-    LocalThresholds,
-    MaxNorm,
-    Method,
-    ModelNorm,
-    Override,
-    Percentile,
-    Scaled,
-    SiteScale,
-    SpikeNorm,
-    Trained,
-)
-from ratenorm.core.coding import Constant, Poisson
-from ratenorm.core.rate_norm import RateNorm
-from ratenorm.diagnose import Diagnosis, diagnose
-from ratenorm.errors import RatenormError
-from ratenorm.graph.net import SpikingNet
-from ratenorm.io import zoo
-from ratenorm.io.networks import NetworkSpec, load_network, save_network
-from ratenorm.io.spiking import load, save
-from ratenorm.simulate.evaluate import Evaluation, evaluate
-from ratenorm.simulate.result import SimResult
-from ratenorm.simulate.simulate import simulate, stream
-from ratenorm.train.config import Stage1, Stage2
-from ratenorm.train.from_relu import start_from_relu_
-from ratenorm.train.stage1 import train_accuracy
-from ratenorm.train.stage2 import train_latency
-from ratenorm.train.through_time import ThroughTime, train_through_time
+import importlib
+from typing import Any
 
-__all__ = [
-    "Calibrator",
-    "ChannelBias",
-    "ChannelNorm",
-    "Constant",
-    "Conversion",
-    "DataNorm",
-    "Diagnosis",
-    "EqualOmega",
-    "Evaluation",
-    "Fixed",
-    "GaussianThresholds",
-    "Latency",
-    "LocalThresholds",
-    "MaxNorm",
-    "Method",
-    "ModelNorm",
-    "NetworkSpec",
-    "Override",
-    "Percentile",
-    "Poisson",
-    "RateNorm",
-    "RatenormError",
-    "Scaled",
-    "SimResult",
-    "SiteScale",
-    "SpikeNorm",
-    "SpikingNet",
-    "Stage1",
-    "Stage2",
-    "StartPotential",
-    "StepBias",
-    "ThroughTime",
-    "Trained",
-    "__version__",
-    "calibrate",
-    "convert",
-    "data",
-    "diagnose",
-    "evaluate",
-    "inspect",
-    "load",
-    "load_network",
-    "models",
-    "normalise_weights",
-    "save",
-    "save_network",
-    "simulate",
-    "start_from_relu_",
-    "stream",
-    "train_accuracy",
-    "train_latency",
-    "train_through_time",
-    "zoo",
-]
+from ratenorm._version import __version__
+
+_PUBLIC: dict[str, tuple[str, ...]] = {
+    "ratenorm.calibrators": (
+        "Calibrator",
+        "ChannelBias",
+        "StartPotential",
+        "StepBias",
+        "calibrate",
+    ),
+    "ratenorm.calibrators.recipe": (
+        "Recipe",
+        "parse_recipe",
+    ),
+    "ratenorm.convert.calibration": ("Calibration",),
+    "ratenorm.convert.convert": (
+        "Conversion",
+        "convert",
+        "normalise_weights",
+    ),
+    "ratenorm.convert.lower": ("inspect",),
+    "ratenorm.convert.support": ("SupportReport",),
+    "ratenorm.convert.thresholds": (
+        "ChannelNorm",
+        "DataNorm",
+        "EqualOmega",
+        "Fixed",
+        "GaussianThresholds",
+        "Latency",
+        "LocalThresholds",
+        "MaxNorm",
+        "Method",
+        "ModelNorm",
+        "Override",
+        "Percentile",
+        "Scaled",
+        "SiteScale",
+        "SpikeNorm",
+        "Trained",
+    ),
+    "ratenorm.core.coding": (
+        "Constant",
+        "Poisson",
+    ),
+    "ratenorm.core.rate_norm": ("RateNorm",),
+    "ratenorm.diagnose": (
+        "Diagnosis",
+        "diagnose",
+    ),
+    "ratenorm.errors": (
+        "AccuracyWarning",
+        "RatenormError",
+    ),
+    "ratenorm.graph.net": ("SpikingNet",),
+    "ratenorm.io.networks": (
+        "NetworkSpec",
+        "load_network",
+        "save_network",
+    ),
+    "ratenorm.io.spiking": (
+        "load",
+        "save",
+    ),
+    "ratenorm.simulate.early_exit": (
+        "EarlyExit",
+        "fit_early_exit",
+        "simulate_early_exit",
+    ),
+    "ratenorm.simulate.evaluate": (
+        "Evaluation",
+        "evaluate",
+    ),
+    "ratenorm.simulate.result": ("SimResult",),
+    "ratenorm.simulate.simulate": (
+        "simulate",
+        "stream",
+    ),
+    "ratenorm.train.config": (
+        "Stage1",
+        "Stage2",
+    ),
+    "ratenorm.train.from_relu": ("start_from_relu_",),
+    "ratenorm.train.stage1": (
+        "TrainingResult",
+        "train_accuracy",
+    ),
+    "ratenorm.train.stage2": ("train_latency",),
+    "ratenorm.train.through_time": (
+        "ThroughTime",
+        "train_through_time",
+    ),
+}
+_MODULES = {"data": "ratenorm.data", "models": "ratenorm.models", "zoo": "ratenorm.io.zoo"}
+_WHERE = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULES), *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _WHERE:
+        value = getattr(importlib.import_module(_WHERE[name]), name)
+    else:
+        raise AttributeError(f"module 'ratenorm' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

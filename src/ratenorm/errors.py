@@ -46,3 +46,7 @@ class SimulationError(RatenormError):
 
 class TrainingError(RatenormError):
     """Training cannot go on: NaN, infinity, wrong resume."""
+
+
+class AccuracyWarning(UserWarning):
+    """A network was left more than a point below its source."""

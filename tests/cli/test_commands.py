@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 
 from builders import chain, fire
 from ratenorm import load, load_network, records, save
-from ratenorm.cli.commands import ALL
+from ratenorm.cli.commands import COMMANDS, command_class
 from ratenorm.cli.main import main
 from ratenorm.graph.ops import Linear
 from ratenorm.workflows import sweep, sweep_parts
@@ -38,7 +40,7 @@ def fails(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
     return err
 
 
-@pytest.mark.parametrize("command", [c.__name__.lower() for c in ALL])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     out, _ = said(capsys)
@@ -49,8 +51,31 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_the_manual_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out, _ = said(capsys)
-    assert all(c.__name__.lower() in out for c in ALL)
+    assert all(name in out for name in COMMANDS)
     assert "Exit codes" in out
+
+
+def test_the_manual_is_quick_and_says_what_the_commands_say() -> None:
+    """Neither torch nor the parser is loaded for --help and --version; misspelt commands are recognised."""
+    for words in (["--help"], ["--version"], ["convrt"]):
+        code = (
+            "import sys\nfrom ratenorm.cli.main import main\n"
+            f"code = main({words!r})\nsys.exit(3 if 'torch' in sys.modules or 'tyro' in sys.modules else code)"
+        )
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert ended.returncode == (2 if words == ["convrt"] else 0), ended.stderr
+    assert "Did you mean convert?" in ended.stderr
+    for name, (_, summary) in COMMANDS.items():
+        first = (command_class(name).__doc__ or "").split(".")[0].split(":")[0]
+        assert first.split()[0] == summary.split()[0], name
+
+
+def test_help_does_not_repeat_what_an_option_says(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        main([name, "--help"])
+        text, _ = said(capsys)
+        assert "(default: None)" not in text
+        assert "{None}" not in text
 
 
 @pytest.mark.parametrize("word", ["--version", "-V"])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ratenorm import _starting
+from ratenorm.cli import starting
 
-SOURCE = Path(_starting.__file__).parents[1]
+SOURCE = Path(starting.__file__).parents[2]
 CONSOLE_SCRIPT = "import sys\nfrom ratenorm.cli.main import main\nsys.exit(main())\n"
 
 
@@ -47,7 +47,7 @@ def test_a_signal_while_loading_ends_in_one_line(number: int, later: float, prog
 
 
 def test_other_programs_keep_their_handlers() -> None:
-    code = "import signal; b = signal.getsignal(2), signal.getsignal(15); import ratenorm._starting; " \
+    code = "import signal; b = signal.getsignal(2), signal.getsignal(15); import ratenorm.cli.main; " \
            "print(b == (signal.getsignal(2), signal.getsignal(15)))"  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
@@ -57,35 +57,14 @@ def test_other_programs_keep_their_handlers() -> None:
 def test_handlers_come_back_and_what_is_ignored_stays_ignored() -> None:
     usual = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     try:
-        _starting.guard()
-        assert signal.getsignal(signal.SIGINT) is signal.getsignal(signal.SIGTERM) is _starting._leave
-        _starting.loaded()
+        starting.guard()
+        assert signal.getsignal(signal.SIGINT) is signal.getsignal(signal.SIGTERM) is starting._leave
+        starting.loaded()
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == usual
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as nohup does
-        _starting.guard()
+        starting.guard()
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
-        _starting.loaded()
+        starting.loaded()
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), usual, strict=True):
             signal.signal(number, handler)
-
-
-@pytest.mark.parametrize(
-    ("argv", "original", "expected"),
-    [
-        (["/usr/bin/ratenorm", "info"], ["python", "/usr/bin/ratenorm", "info"], True),
-        (["-m", "info"], ["python", "-u", "-m", "ratenorm", "info"], True),
-        (["-m", "info"], ["python", "-m", "ratenorm.cli.main", "info"], True),
-        (["-m"], ["python", "-m", "pytest", "ratenorm"], False),
-        (["train.py"], ["python", "train.py", "-m", "ratenorm"], False),
-        ([""], ["python"], False),
-        ([], ["python", "-m"], False),
-    ],
-    ids=str,
-)
-def test_what_counts_as_our_command(
-    argv: list[str], original: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", argv)
-    monkeypatch.setattr(sys, "orig_argv", original)
-    assert _starting._is_command() == expected

@@ -12,7 +12,7 @@ from builders import image_set, set_maxima_, state_of, tiny_cnn
 from ratenorm.core.losses import ceiling_for_omega, omega
 from ratenorm.core.rate_norm import RateNorm, clip_rate, rate_norm_layers
 from ratenorm.data import Batches
-from ratenorm.errors import DataError, TrainingError, UsageError
+from ratenorm.errors import AccuracyWarning, DataError, TrainingError, UsageError
 from ratenorm.train.config import Stage1, Stage2, learning_rate
 from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.loop import accuracy, evaluating
@@ -167,7 +167,7 @@ def test_stage_2_does_not_look_at_labels() -> None:
         model, data = trained_maxima(), image_set()
         if shuffled:
             data.labels.copy_(data.labels.flip(0))
-        train_latency(model, data, Stage2(batch_size=16, holdout=0), show=False)
+        train_latency(model, data, Stage2(lam=0.5, batch_size=16, holdout=0), show=False)
         ps.append(float(next(rate_norm_layers(model))[1].p))
     assert ps[0] == ps[1]
 
@@ -182,7 +182,9 @@ def test_a_larger_lambda_ends_at_a_smaller_p() -> None:
 
 
 def test_stage_2_may_use_some_images_only() -> None:
-    outcome = train_latency(trained_maxima(), image_set(), Stage2(batch_size=5, images=10, holdout=0), show=False)
+    outcome = train_latency(
+        trained_maxima(), image_set(), Stage2(lam=0.5, batch_size=5, images=10, holdout=0), show=False
+    )
     assert outcome.history[0]["step"] == 2
 
 
@@ -190,7 +192,7 @@ def test_stage_2_works_on_layers_that_hand_on_activations() -> None:
     model = trained_maxima()
     for _, layer in rate_norm_layers(model):
         layer.output = "activation"
-    train_latency(model, image_set(), Stage2(batch_size=16, holdout=0), show=False)
+    train_latency(model, image_set(), Stage2(lam=0.5, batch_size=16, holdout=0), show=False)
     assert all(float(layer.p) < 0.9821 for _, layer in rate_norm_layers(model))
 
 
@@ -256,7 +258,7 @@ def test_a_teacher_and_its_share_come_together() -> None:
 
 def test_stage_2_needs_a_rate_norm_layer() -> None:
     with pytest.raises(TrainingError, match="no Rate Norm layer"):
-        train_latency(tiny_cnn(), image_set(), Stage2(holdout=0), show=False)
+        train_latency(tiny_cnn(), image_set(), Stage2(lam=0.5, holdout=0), show=False)
 
 
 # -- from a ReLU network ---------------------------------------------------------------------------------------------
@@ -375,3 +377,32 @@ def test_evaluating_restores_the_mode_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), evaluating(model):
         _ = 1 / 0
     assert model.training
+
+
+def test_lambda_is_chosen_on_held_out_images_with_no_stage_2_among_the_candidates() -> None:
+    """Without options no accuracy is lost in silence: p that cuts off more than the rule allows is not taken."""
+    model, data = trained_maxima(), image_set(120)
+    outcome = train_latency(model, data, Stage2(batch_size=16, holdout=40), show=False)
+    choice = outcome.choice
+    assert choice is not None
+    assert [one["lam"] for one in choice["tried"]] == [0.02, 0.1, 0.5, 0.0]
+    assert choice["images"] == 40
+    best = choice["tried"][choice["chosen"]]
+    assert best["clipped"] == pytest.approx(outcome.validation_accuracy)
+    assert [float(layer.p) for _, layer in rate_norm_layers(model)] == pytest.approx(best["p"])
+    assert best["clipped"] >= choice["ann_accuracy"] - 0.001 or all(
+        one["accuracy"] is None or one["clipped"] < choice["ann_accuracy"] for one in choice["tried"]
+    )
+    assert choice["tried"][3]["p"] == [1.0] * len(best["p"])
+
+
+def test_a_lambda_that_costs_accuracy_says_so() -> None:
+    model, data = trained_maxima(), image_set(120)
+    train_accuracy(model, data, Stage1(epochs=6, batch_size=16, lr=0.05, holdout=40), show=False)
+    with pytest.warns(AccuracyWarning, match="Stage 2 with lam = 100 leaves"):
+        train_latency(model, data, Stage2(lam=100.0, lr=1.0, epochs=4, batch_size=16, holdout=40), show=False)
+
+
+def test_choosing_without_held_out_images_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"lambda is chosen on held-out images, and holdout is 0"):
+        Stage2(holdout=0)

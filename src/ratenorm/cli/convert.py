@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from ratenorm.cli.options import data_config, mode, network_file
-from ratenorm.simulate.simulate import EngineName
+from ratenorm.simulate.engine_name import EngineName
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratenorm.cli.options import mode
-from ratenorm.simulate.simulate import EngineName
+from ratenorm.simulate.engine_name import EngineName
 
 
 @dataclass(frozen=True)

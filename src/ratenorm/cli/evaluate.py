@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ratenorm.cli.options import data_config, mode
-from ratenorm.simulate.simulate import EngineName
+from ratenorm.simulate.engine_name import EngineName
 
 
 @dataclass(frozen=True)

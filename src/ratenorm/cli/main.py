@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Protocol
 
-from ratenorm._starting import loaded
 from ratenorm._version import __version__
+from ratenorm.cli.commands import COMMANDS, Command, manual, parsed
+from ratenorm.cli.starting import guard, loaded
 from ratenorm.errors import RatenormError
-
-MANUAL = """Turn a neural network into a spiking one that is accurate within a few time-steps.
-
-  A first look       ratenorm demo
-  Train              ratenorm train --model cnn7 --data mnist --out runs/a
-  Convert            ratenorm convert runs/a/stage2.safetensors --out net.safetensors
-  Evaluate           ratenorm evaluate net.safetensors --data mnist --steps 64 --out runs/b
-  Compare methods    ratenorm compare runs/a/stage1.safetensors --data mnist --out runs/c
-  Look               ratenorm report runs/a runs/b -o report.html
-
-Every run writes a folder with its configuration, metrics and record. A used folder is refused unless --resume or
---overwrite is given. Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C, 143 by SIGTERM.
-Each command has its own --help."""
-
-
-class Command(Protocol):
-    def run(self) -> None: ...
 
 
 class Terminated(BaseException):
@@ -67,9 +51,14 @@ MOVED = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    if arguments is None:
+        guard()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments in (["--version"], ["-V"]):
         print(f"ratenorm {__version__}")
+        return 0
+    if arguments in (["--help"], ["-h"]):
+        print(manual())
         return 0
     for words, place in MOVED.items():
         if tuple(arguments[: len(words)]) == words:
@@ -82,6 +71,8 @@ def run(parse: Callable[[], Command]) -> int:
     """Parse and run a command; what goes wrong becomes one paragraph and an exit code."""
     try:
         command = parse()
+        with contextlib.suppress(ImportError):  # `doctor` says what is missing
+            import torch  # noqa: F401 (takes seconds; a signal meanwhile leaves at once)
         loaded()
         with _terminating():
             command.run()
@@ -105,12 +96,16 @@ def run(parse: Callable[[], Command]) -> int:
 
 def parse(arguments: Sequence[str]) -> Command:
     """The command that the words name. Leaves by SystemExit (2) with an explanation where they name none."""
-    import tyro
-
-    from ratenorm.cli.commands import any_command
-
-    parsed: Command = tyro.cli(any_command(), prog="ratenorm", description=MANUAL, args=list(arguments))
-    return parsed
+    if not arguments:
+        print(f"{manual()}\n\nratenorm: no command was given.", file=sys.stderr)
+        raise SystemExit(2)
+    name, *rest = arguments
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, 2)
+        meant = f"Did you mean {' or '.join(close)}?" if close else "`ratenorm --help` lists the commands."
+        print(f"ratenorm: {name!r} is not a command. {meant}", file=sys.stderr)
+        raise SystemExit(2)
+    return parsed(name, rest)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ratenorm.errors import UsageError
-from ratenorm.io.run_folder import Mode
-from ratenorm.workflows.train import DataConfig
+
+if TYPE_CHECKING:
+    from ratenorm.io.run_folder import Mode
+    from ratenorm.workflows.train import DataConfig
 
 
 def mode(resume: bool, overwrite: bool) -> Mode:
@@ -19,6 +22,8 @@ def mode(resume: bool, overwrite: bool) -> Mode:
 
 def data_config(data: str, root: Path | None) -> DataConfig:
     """`mnist`, `cifar10`, `cifar100`, or the path of an image folder."""
+    from ratenorm.workflows.train import DataConfig
+
     if data in ("mnist", "cifar10", "cifar100"):
         return DataConfig(data, None if root is None else str(root))
     if Path(data).is_dir():

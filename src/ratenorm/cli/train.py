@@ -52,8 +52,9 @@ class Train:
     """train p' after the weights (--no-stage2: do not)"""
     stage2_epochs: int = 1
     """epochs of stage 2"""
-    lam: Annotated[float, tyro.conf.arg(name="lambda")] = 0.5
-    """weight of the Rate Inference Loss in stage 2 (the paper: 0.5)"""
+    lam: Annotated[float | None, tyro.conf.arg(name="lambda")] = None
+    """weight of the Rate Inference Loss in stage 2, 0.5 in the paper (default: chosen on held-out images among 0.02,
+    0.1, 0.5 and no stage 2)"""
     per_layer: bool = False
     """stage 2: after the shared p', one p' for each layer"""
     output: Literal["rate", "activation"] = "rate"

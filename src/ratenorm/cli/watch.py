@@ -11,7 +11,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Watch:
-    """Look at a running training in the terminal. Reads its folder, writes nothing, and may be closed at any time."""
+    """Follow a running training in the terminal. Reads its folder, writes nothing, and may be closed at any time."""
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """the folder of the run"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,13 +14,13 @@ from ratenorm.engines.event import available
 from ratenorm.errors import DataError, SimulationError, UsageError
 from ratenorm.graph.net import SpikingNet
 from ratenorm.simulate.dense import DenseSimulation, chunks
+from ratenorm.simulate.engine_name import EngineName as EngineName
 from ratenorm.simulate.memory import available_memory, check_memory, estimate_memory
 from ratenorm.simulate.result import SimResult
 
 if TYPE_CHECKING:
     from ratenorm.engines.event.simulation import EventSimulation
 
-EngineName = Literal["auto", "dense", "event"]
 ENGINES: tuple[EngineName, ...] = ("auto", "dense", "event")
 UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a small layer
 

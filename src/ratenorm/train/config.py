@@ -76,11 +76,15 @@ class Stage1:
 
 @dataclass(frozen=True)
 class Stage2:
-    """Latency training: one p' shared by all layers, teacher at p = 1, loss 1 - cos + lambda * mean Omega (Eq. 13)."""
+    """Latency training: one p' shared by all layers, teacher at p = 1, loss 1 - cos + lambda * mean Omega (Eq. 13).
+
+    With `lam` None, lambda is chosen on held-out images among `choice.LAMBDAS` and p = 1 (no stage 2), by the rule of
+    `train/choice.py`. The paper's is 0.5.
+    """
 
     epochs: int = 1
     batch_size: int = 128
-    lam: float = 0.5
+    lam: float | None = None
     lr: float = 0.05  # of Adam, on p'
     start: float = 4.0  # p' at the start: p = sigmoid(4) = 0.982
     per_layer: bool = False  # after the shared p', one p' for each layer for as many epochs again
@@ -91,8 +95,13 @@ class Stage2:
 
     def __post_init__(self) -> None:
         _positive("Stage 2", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
-        if self.lam < 0:
+        if self.lam is not None and not self.lam >= 0:
             raise UsageError(f"Stage 2: lam is {self.lam}; it must not be negative.")
+        if self.lam is None and self.holdout == 0:
+            raise UsageError(
+                "Stage 2: lam is None, so lambda is chosen on held-out images, and holdout is 0. Hold some out, or "
+                "give lam, such as the paper's 0.5."
+            )
         if self.images is not None and self.images < 1:
             raise UsageError(f"Stage 2: images is {self.images}; it must be at least 1.")
 

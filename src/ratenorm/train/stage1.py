@@ -41,12 +41,20 @@ from ratenorm.train.settle import settle_
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a stage ended with."""
+class TrainingResult:
+    """What a stage ended with.
+
+    Args:
+        validation_accuracy: On the held-out images; None without any.
+        history: One entry of figures for each epoch.
+        seconds: Time spent.
+        choice: What was tried where lambda was chosen: the `choice` entry of a record.
+    """
 
     validation_accuracy: float | None
     history: list[dict[str, Any]]
     seconds: float
+    choice: dict[str, Any] | None = None
 
 
 class _AccuracyStage:
@@ -213,7 +221,7 @@ def train_accuracy(
     run: RunFolder | None = None,
     show: bool = True,
     teacher: nn.Module | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Stage 1. Trains `model` in place and leaves it in evaluation mode; `data` are training images, some held out.
     `teacher` is the network that `config.teacher` asks to answer like; it is put in evaluation mode and does not learn.
     """
@@ -236,7 +244,7 @@ def train_accuracy(
         if config.settle is not None:
             settle_(model, batches, config.settle, config.epochs)
             reached = None if checks is None else accuracy(model, checks)
-    return Trained(reached, at.history, at.seconds)
+    return TrainingResult(reached, at.history, at.seconds)
 
 
 def _listened_to(teacher: nn.Module | None, model: nn.Module) -> nn.Module | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,12 +23,13 @@ import torch
 
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import Trained
-from ratenorm.core.energy import steps_to
 from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import ImageSet
+from ratenorm.errors import AccuracyWarning
 from ratenorm.io.files import to_json, write_atomic
 from ratenorm.io.networks import load_network, save_network
 from ratenorm.io.run_folder import RunFolder, go_on
+from ratenorm.train.choice import LONGEST_REACH, Rule
 from ratenorm.train.config import Stage2
 from ratenorm.train.stage2 import train_latency
 from ratenorm.workflows.evaluate import watched_evaluation
@@ -41,66 +43,6 @@ from ratenorm.workflows.train import (
 )
 
 CHOICE_FILE = "choice.json"
-LONGEST_REACH = 1  # lambdas tried beyond an end of the grid: each costs minutes
-LAST_DIGIT = 1e-9  # shares of images are compared as whole numbers of images would be
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Who wins. All accuracies are of held-out training images; the yardstick is the network at p = 1."""
-
-    images: int  # at most: as many as are held out
-    steps: int = 256
-    near: float = 0.01  # this close counts as arrived
-    cut: float = 0.001  # that thresholds may cut off: no number of steps brings it back
-
-    def __str__(self) -> str:
-        near, cut = f"{100 * self.near:g} point", f"{100 * self.cut:g} points"
-        return (
-            f"fewest steps to within {near} of the ANN at p = 1, among those whose thresholds cut off at most {cut} "
-            f"(what no number of steps brings back); where none of these comes there within T = {self.steps}, the one "
-            f"that does and cuts off least (simulated only then, and not where it cuts off more than {near}); where "
-            f"none does, the most accurate; p = 1 is a candidate; where the winner stands at an end of the grid, "
-            f"{LONGEST_REACH} more is tried beyond it"
-        )
-
-    def hopeless(self, ann: float, clipped: float) -> bool:
-        """No number of steps brings back what the thresholds cut off."""
-        return ann - clipped > self.near + LAST_DIGIT
-
-    def whole(self, ann: float, candidate: Mapping[str, Any]) -> bool:
-        """Its thresholds leave the ANN's accuracy as it is. Asked of the network before conversion: what a spiking one
-        has at the last step moves by several images from one step to the next."""
-        return bool(ann - candidate["clipped"] <= self.cut + LAST_DIGIT)
-
-    def arrival(self, ann: float, accuracy: Sequence[float]) -> int | None:
-        return steps_to(accuracy, ann - self.near - LAST_DIGIT)
-
-    def winner(self, ann: float, tried: Sequence[Mapping[str, Any]]) -> int:
-        """The place in `tried` of the candidate to take."""
-
-        def rank(candidate: Mapping[str, Any]) -> tuple[int, float, float]:
-            accuracy = candidate["accuracy"]
-            if accuracy is None:
-                return (3, -candidate["clipped"], 0.0)
-            arrived = self.arrival(ann, accuracy)
-            if arrived is None:
-                return (2, -accuracy[-1], -candidate["clipped"])
-            if not self.whole(ann, candidate):
-                return (1, -candidate["clipped"], arrived)
-            return (0, arrived, -accuracy[-1])
-
-        return min(range(len(tried)), key=lambda i: rank(tried[i]))
-
-    def beyond(self, ann: float, tried: Sequence[Mapping[str, Any]]) -> float | None:
-        """The lambda to try next where the winner stands at an end of the grid and may not be the best."""
-        best = tried[self.winner(ann, tried)]
-        kin = [t["lam"] for t in tried if t["per_layer"] == best["per_layer"] and t["lam"] > 0.0]
-        lam: float = best["lam"]
-        if kin and lam == max(kin) and self.whole(ann, best):
-            return 2 * lam
-        at_weak_end = lam == 0.0 or (lam == min(kin) and not self.whole(ann, best))
-        return min(kin) / 2 if kin and at_weak_end else None
 
 
 def choose_stage2(
@@ -218,7 +160,9 @@ def _train(stage1: Path, training: TrainConfig, stage2: Stage2, path: Path) -> P
         folder.configure({"stage2": stage2.to_json()})
         if not file.exists():
             model, spec = load_network(stage1)
-            train_latency(model, training_images(training), stage2, normalise=spec.normalisation, run=folder)
+            with warnings.catch_warnings():  # what a candidate loses is what the choice is about
+                warnings.simplefilter("ignore", AccuracyWarning)
+                train_latency(model, training_images(training), stage2, normalise=spec.normalisation, run=folder)
             save_network(file, model, spec, half=training.half)
     return file
 

@@ -15,6 +15,7 @@ from torch import nn
 from ratenorm import records
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
+from ratenorm.core.energy import steps_to
 from ratenorm.core.rate_norm import LARGEST_LEVELS, Output, rate_norm_layers, set_p_
 from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
 from ratenorm.distributed import wait_for_all, world
@@ -108,6 +109,7 @@ class TrainOutcome:
     stage1_accuracy: float | None
     stage2_accuracy: float | None
     seconds: float
+    choice: dict[str, Any] | None = None  # of lambda, where it was chosen
 
 
 def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
@@ -160,6 +162,7 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
     stage1_file, stage2_file = folder / STAGE1_FILE, folder / STAGE2_FILE
     first: float | None = None
     second: float | None = None
+    choice: dict[str, Any] | None = None
     if stage1_file.exists():
         model, spec = load_network(stage1_file)
         model.to(_own(device))
@@ -179,11 +182,10 @@ def train_network(config: TrainConfig, folder: RunFolder, show: bool = True, dev
         if stage2_file.exists():
             model, spec = load_network(stage2_file)
         else:
-            second = train_latency(
-                model, images, config.stage2, normalise=normalise, run=folder, show=show
-            ).validation_accuracy
+            result = train_latency(model, images, config.stage2, normalise=normalise, run=folder, show=show)
+            second, choice = result.validation_accuracy, result.choice
             model = _kept(stage2_file, model, spec, config.half)
-    return TrainOutcome(model, spec, first, second, time.monotonic() - began)
+    return TrainOutcome(model, spec, first, second, time.monotonic() - began, choice)
 
 
 def _check_size(model: nn.Module, spec: NetworkSpec) -> None:
@@ -228,6 +230,8 @@ def train_in_folder(config: TrainConfig, folder: RunFolder, device: str = "cpu")
     for stage, held_out in (("stage 1", outcome.stage1_accuracy), ("stage 2", outcome.stage2_accuracy)):
         if held_out is not None:
             lines.append(f"  {stage}: {100 * held_out:.2f} % of the held-out images")
+    if outcome.choice is not None:
+        lines += choice_lines(outcome.choice)
     if found := thresholds(outcome.model):
         lines.append("  thresholds: " + "  ".join(f"{value:.3f}" for value in found.values()))
     test = config.data.test()
@@ -254,7 +258,20 @@ def _record(
         ann=ann_entry(config.model, fold(graph), accuracy, None),
         runs=[],
         scale="full" if config.images is None else f"reduced: trained on {config.images:,} images",
+        choice=outcome.choice,
     )
+
+
+def choice_lines(choice: dict[str, Any]) -> list[str]:
+    """What was tried for lambda of stage 2, and what was chosen."""
+    lines = [f"  lambda chosen on {choice['images']:,} held-out images:"]
+    for place, one in enumerate(choice["tried"]):
+        name = "p = 1, without stage 2" if one["lam"] == 0.0 else f"lambda = {one['lam']:g}"
+        cut_off = f"thresholds cut off {100 * (choice['ann_accuracy'] - one['clipped']):.2f} points"
+        arrived = None if one["accuracy"] is None else steps_to(one["accuracy"], choice["ann_accuracy"] - 0.01)
+        when = "not within 1 point of the ANN" if arrived is None else f"within 1 point after {arrived} steps"
+        lines.append(f"    {name}: {cut_off}, {when}{'  <- chosen' if place == choice['chosen'] else ''}")
+    return lines
 
 
 def at_p_one(path: str | Path) -> nn.Module:

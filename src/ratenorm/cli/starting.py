@@ -1,28 +1,19 @@
 """Ctrl-C while the command line is still loading: torch takes seconds, and a traceback through it helps nobody.
 
-The package imports this first. Where Python was started as `ratenorm` or `python -m ratenorm`, a signal that arrives
-before `loaded` is called ends the process with one line and the right exit code: no run has begun, so nothing needs
-tidying, and no exception is raised inside somebody's half-done import. In any other program nothing is touched.
+The command line calls `guard` before it loads anything. A signal that arrives before `loaded` is called ends the
+process with one line and the right exit code. No run has begun, so nothing needs tidying. Importing the library
+touches no handler.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from types import FrameType
 
 _WORDS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 _before: dict[int, object] = {}
-
-
-def _is_command() -> bool:
-    program = os.path.basename(sys.argv[0]) if sys.argv else ""
-    if program != "-m":  # what Python puts there until it has found the module
-        return os.path.splitext(program)[0] == "ratenorm"
-    words = sys.orig_argv
-    return "-m" in words[:-1] and words[words.index("-m") + 1].split(".")[0] == "ratenorm"
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -32,6 +23,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def guard() -> None:
     """Leave quietly from now on. What somebody ignores (nohup) stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # elsewhere Python takes no handlers
     untouched = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     for number, usual in untouched.items():
         if signal.getsignal(number) == usual:
@@ -42,7 +35,3 @@ def loaded() -> None:
     """From now on signals are exceptions again, as a run in progress needs them."""
     for number in list(_before):
         signal.signal(number, _before.pop(number))  # type: ignore[arg-type]
-
-
-if _is_command() and threading.current_thread() is threading.main_thread():  # elsewhere Python takes no handlers
-    guard()
