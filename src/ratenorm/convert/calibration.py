@@ -25,6 +25,11 @@ class Calibration:
         self.shared = shared and distributed.world().size > 1
         if isinstance(images, Tensor):
             images = images.split(batch_size) if images.ndim else [images]
+        if not isinstance(images, Iterable):
+            raise CalibrationError(
+                f"Calibrating: the images are given as calibration={images!r}; give a tensor of images, or batches of "
+                "them, for example `calibration=x[:1000]`."
+            )
         found = [self._images(i, item) for i, item in enumerate(images)]
         self.batches = [batch for batch in found if len(batch)]
         if not self.batches:

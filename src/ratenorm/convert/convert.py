@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ratenorm.arguments import check_kind, check_start
 from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
@@ -104,6 +105,8 @@ def convert(
         >>> conversion.method, conversion.v0
         (EqualOmega(omega=2.3), 0.5)
     """
+    if method is not None:
+        check_kind("Converting a network", "the method", method, Method, "a threshold method, such as MaxNorm()")
     if max_pool not in ("gated", "average"):
         raise UsageError(f"Converting a network: max_pool is {max_pool!r}, it must be 'gated' or 'average'.")
     graph, report = lower(model, example.cpu() if isinstance(example, Tensor) else example, max_pool)
@@ -129,8 +132,7 @@ def convert_graph(
     analog: Graph, method: Method, calibration: Calibration | None, v0: float, report: SupportReport
 ) -> Conversion:
     """The second half of `convert`, for a network that is lowered already: several methods can share the first half."""
-    if not 0.0 <= v0 < 1.0:
-        raise UsageError(f"Converting a network: v0 is {v0}; it is a fraction of the threshold and must lie in [0, 1).")
+    v0 = check_start("Converting a network", v0)
     if not sites(analog):
         raise ConversionError(
             "Converting a network: it has no activation that could become spiking neurons. Was its ReLU "

@@ -114,8 +114,9 @@ class Lowering:
         if not report.convertible:
             return None, report
         if not isinstance(output, Ref):
+            kind = type(output).__name__.removeprefix("immutable_")
             raise ConversionError(
-                f"Converting a network: it returns a {type(output).__name__}, and only one tensor that "
+                f"Converting a network: it returns a {kind}, and only one tensor that "
                 "depends on the input can be read out. Wrap it so that it returns its logits."
             )
         graph = Graph(tuple(self.nodes), output.name, input_shape)

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratenorm.arguments import check_count, check_images, check_kind, check_labels
 from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.convert import Conversion, with_start
 from ratenorm.diagnose.hybrid import analog_run, currents_at_rest, original, outputs
 from ratenorm.errors import UsageError
+from ratenorm.graph.net import check_input
 from ratenorm.simulate.dense import analog_rates
 from ratenorm.simulate.result import LayerActivity
 from ratenorm.simulate.simulate import simulate
@@ -109,10 +111,12 @@ def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = Non
 
     Without labels, agreement with the ANN's answers takes the place of accuracy. Costs L + 4 simulations.
     """
-    if len(images) == 0 or steps < 1:
-        raise UsageError(
-            f"Diagnosing: {len(images)} images and {steps} steps were given; at least one of each is needed."
-        )
+    check_kind("Diagnosing", "the conversion", conversion, Conversion, "what `convert` returned")
+    check_images("Diagnosing", "the batch", images)
+    check_count("Diagnosing", "steps", steps)
+    if len(images) == 0:
+        raise UsageError("Diagnosing: there is no image; at least one is needed.")
+    check_input(conversion.net, images)
     net = conversion.net
     shape = net.shapes[net.output]
     if math.prod(shape) < 2:
@@ -121,11 +125,13 @@ def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = Non
             "right about. Compare `simulate(...).logits` with the ANN's output instead."
         )
     truth = original(conversion.analog, images).flatten(1) if labels is None else labels
-    if labels is not None and (len(shape) != 1 or labels.shape != (len(images),)):
-        raise UsageError(
-            f"Diagnosing: labels of shape {list(labels.shape)} for {len(images)} outputs of shape {list(shape)}; give "
-            "one label for each image of a classifier, or no labels."
-        )
+    if labels is not None:
+        check_labels("Diagnosing", labels, len(images))
+        if len(shape) != 1:
+            raise UsageError(
+                f"Diagnosing: one label for each image, but outputs of shape {list(shape)}. Leave the labels out: "
+                "agreement with the ANN is measured then, place by place."
+            )
 
     def right(given: Tensor) -> float:
         """The share of images answered right; of a map, the share of its pixels."""

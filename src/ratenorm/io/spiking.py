@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ratenorm._version import __version__
+from ratenorm.arguments import check_kind
 from ratenorm.errors import FileFormatError, RatenormError
 from ratenorm.graph.net import Graph, Node, SpikingNet, run
 from ratenorm.graph.ops import KINDS, Activation, AdaptiveAvgPool, Conv, Fire, Linear, Op
@@ -28,6 +29,7 @@ LARGEST_WINDOWS = 2**12  # of adaptive pooling, along one dimension
 
 def save(net: SpikingNet, path: str | os.PathLike[str], about: dict[str, Any] | None = None) -> Path:
     """Write a spiking network. `about` is anything worth keeping with it, as JSON (where it came from, transforms)."""
+    check_kind("Saving a spiking network", "the network", net, SpikingNet, "a SpikingNet, such as `convert(...).net`")
     nodes = [
         {"name": n.name, "kind": n.op.kind, "inputs": list(n.inputs), "settings": _plain(n.op.settings())}
         for n in net.nodes

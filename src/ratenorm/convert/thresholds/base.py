@@ -58,7 +58,7 @@ class Method(abc.ABC):
         if calibration is None:
             raise CalibrationError(
                 f"Calibrating with {self!r}: it needs images. Give some unlabelled training images, "
-                "for example `calibration=x[:1000]`, or on the command line --images 1000."
+                "for example `calibration=x[:1000]`."
             )
         return calibration
 

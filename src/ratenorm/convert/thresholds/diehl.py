@@ -11,6 +11,7 @@ from torch import Tensor
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import Maximum, observe, sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds, gain
+from ratenorm.errors import SettingError
 from ratenorm.graph.net import Graph, Node
 from ratenorm.graph.ops import Activation, Affine, Conv, Input, Linear
 
@@ -34,13 +35,13 @@ class ModelNorm(Method):
 
     def __post_init__(self) -> None:
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise ValueError(f"the pixels' range is [{self.low}, {self.high}], it must not be empty")
+            raise SettingError(f"ModelNorm: the pixels' range is [{self.low}, {self.high}], it must not be empty.")
 
     @classmethod
     def parse_arguments(cls, arguments: list[str]) -> Method:
         """model, or model:LOW:HIGH"""
         if len(arguments) not in (0, 2):
-            raise ValueError("it takes no setting, or two: the smallest and the largest pixel")
+            raise SettingError("ModelNorm: it takes no setting, or two: the smallest and the largest pixel.")
         return cls(*(float(a) for a in arguments))
 
     def _range(self, calibration: Calibration | None) -> tuple[float, float]:

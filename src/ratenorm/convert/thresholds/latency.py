@@ -16,7 +16,7 @@ from ratenorm.convert.observe import Maximum, observe, sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds, gain
 from ratenorm.core.losses import latency_loss, omega
 from ratenorm.core.rate_norm import clip_rate
-from ratenorm.errors import CalibrationError
+from ratenorm.errors import CalibrationError, SettingError
 from ratenorm.graph.net import Graph, Node, run
 from ratenorm.graph.ops import Activation
 
@@ -40,9 +40,9 @@ class Latency(Method):
 
     def __post_init__(self) -> None:
         if self.lam < 0 or self.steps < 1 or self.batch_size < 1 or not self.lr > 0:
-            raise ValueError(
-                f"lam is {self.lam}, steps {self.steps}, batch_size {self.batch_size}, lr {self.lr}: lam must not be "
-                "negative, the others must be positive"
+            raise SettingError(
+                f"Latency: lam is {self.lam}, steps {self.steps}, batch_size {self.batch_size}, lr {self.lr}: lam must not be "
+                "negative, the others must be positive."
             )
 
     @torch.enable_grad()
