@@ -35,7 +35,7 @@ def digits() -> dict[str, ImageSet]:
 @pytest.fixture
 def small_mnist(digits: dict[str, ImageSet], monkeypatch: pytest.MonkeyPatch) -> None:
     """Experiments and commands see the little set under the name of the large one."""
-    monkeypatch.setattr("ratenorm.workflows.train.load", lambda name, split, root=None: digits[split])
+    monkeypatch.setattr("ratenorm.workflows.data.load", lambda name, split, root=None: digits[split])
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +45,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, Imag
 
     out = tmp_path_factory.mktemp("runs") / "trained"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratenorm.workflows.train.load", lambda name, split, root=None: digits[split])
+        patch.setattr("ratenorm.workflows.data.load", lambda name, split, root=None: digits[split])
         words = ["--epochs", "3", "--batch-size", "32", "--holdout", "40", "--lr", "0.05", "--lambda", "0.05"]
         assert main(["train", "--out", str(out), *words]) == 0
     return out

@@ -15,7 +15,8 @@ from pathlib import Path
 from ratenorm.data import AUGMENTS
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.config import Stage1
-from ratenorm.workflows.train import DataConfig, TrainConfig, train_network
+from ratenorm.workflows.data import DataConfig
+from ratenorm.workflows.train import TrainConfig, train_network
 
 SCHEDULE = Stage1(
     epochs=5,

@@ -28,9 +28,10 @@ from ratenorm.io import zoo
 from ratenorm.io.networks import load_network
 from ratenorm.train.settle import settle_
 from ratenorm.train.stage1 import hold_out, stage_batches
+from ratenorm.workflows.data import DataConfig
 from ratenorm.workflows.environment import hardware, versions
 from ratenorm.workflows.evaluate import watched_evaluation
-from ratenorm.workflows.train import DataConfig, TrainConfig, held_out_images, test_accuracy, training_images
+from ratenorm.workflows.train import TrainConfig, held_out_images, test_accuracy, training_images
 
 COLUMNS = (16, 32, 64, 128, 256)  # of Table 2
 NEAR = 0.01  # within a point of the network before conversion

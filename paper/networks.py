@@ -19,7 +19,8 @@ from ratenorm.io.files import is_sealed, opened_line, to_json
 from ratenorm.io.run_folder import CONFIG, METRICS, go_on
 from ratenorm.train.choice import Rule
 from ratenorm.workflows.choose_lambda import choose_stage2
-from ratenorm.workflows.train import STAGE1_FILE, STAGE2_FILE, DataConfig, TrainConfig, train_network
+from ratenorm.workflows.data import DataConfig
+from ratenorm.workflows.train import STAGE1_FILE, STAGE2_FILE, TrainConfig, train_network
 
 RULE = Rule(HELD_OUT)  # by which lambda is chosen
 SOURCE = "from_relu_sha256"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,8 @@ def test_the_public_names_exist_and_type_checkers_see_the_same() -> None:
     assert sorted(ratenorm.__all__) == sorted(set(ratenorm.__all__))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = ratenorm.nothing
+    importlib.import_module("ratenorm.convert.convert")  # a subpackage does not take the place of its function
+    assert callable(ratenorm.convert)
     stub = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
     imported = {a.asname: n.module for n in stub.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert set(imported) == set(ratenorm.__all__)

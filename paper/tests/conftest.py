@@ -22,7 +22,7 @@ def tiny_results(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, Ima
     """The CNN-7 preset, run once on the little set: `work` and `results`."""
     place = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratenorm.workflows.train.load", lambda name, split, root=None: digits[split])
+        patch.setattr("ratenorm.workflows.data.load", lambda name, split, root=None: digits[split])
         reproduce(Networks(BY_NAME["cnn7-mnist"], 0, place / "work", TINY), place / "results", lambda text: None)
         write_page(place / "results")
     return place
@@ -33,7 +33,7 @@ def tiny_zoo(tiny_results: Path, tmp_path_factory: pytest.TempPathFactory, digit
     """A zoo with the two networks of the tiny reproduction."""
     folder = tmp_path_factory.mktemp("zoo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ratenorm.workflows.train.load", lambda name, split, root=None: digits[split])
+        patch.setattr("ratenorm.workflows.data.load", lambda name, split, root=None: digits[split])
         add_to_zoo(Networks(BY_NAME["cnn7-mnist"], 0, tiny_results / "work", TINY), folder, 4, lambda text: None)
     return folder
 

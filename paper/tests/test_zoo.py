@@ -85,7 +85,7 @@ def test_the_card_is_made_of_the_file(tiny_zoo: Path) -> None:
 def test_where_a_training_departs_from_the_paper_stands_on_its_card_only(
     tiny_results: Path, tmp_path: Path, tiny: Scale, digits: dict[str, ImageSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ratenorm.workflows.train.load", lambda name, split, root=None: digits[split])
+    monkeypatch.setattr("ratenorm.workflows.data.load", lambda name, split, root=None: digits[split])
     work = Path(shutil.copytree(tiny_results / "work", tmp_path / "work"))
     config = Networks(PRESET, 0, work, tiny).path / "rnl" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"omega": 1.75}))

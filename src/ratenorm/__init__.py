@@ -6,6 +6,8 @@ The public names are loaded when they are first used, so that `import ratenorm` 
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from ratenorm._version import __version__
@@ -115,6 +117,17 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ratenorm' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """Some functions are called like the subpackage they live in: `ratenorm.convert` is always the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in _WHERE):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -290,27 +290,154 @@ def test_the_fastest_network_within_a_loss(
     assert main([*words, "--max-loss", "60", "--overwrite"]) == 0
 
 
+def _letters(folder: Path, size: int = 28, classes: str = "ab", bright: str = "b", seed: int = 0) -> Path:
+    """Pictures whose class is their brightness."""
+    from PIL import Image
+
+    generator = torch.Generator().manual_seed(seed)
+    for label in classes:
+        (folder / label).mkdir(parents=True)
+        for i in range(20):
+            pixels = torch.randint(0, 120, (size, size), generator=generator).byte() + (120 if label == bright else 0)
+            Image.fromarray(pixels.numpy()).save(folder / label / f"{i}.png")
+    return folder
+
+
+TINY = ["--epochs", "1", "--batch-size", "10", "--holdout", "10", "--lambda", "0.05"]
+
+
 def test_a_network_of_an_image_folder_converts_without_its_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Trained thresholds need no data, so the folder need not be there any more."""
-    from PIL import Image
-
-    folder = tmp_path / "letters"
-    for label in ("a", "b"):
-        (folder / label).mkdir(parents=True)
-        for i in range(20):
-            pixels = torch.randint(0, 120, (28, 28)).byte() + (120 if label == "b" else 0)
-            Image.fromarray(pixels.numpy()).save(folder / label / f"{i}.png")
-    run = tmp_path / "run"
-    words = ["--epochs", "1", "--batch-size", "10", "--holdout", "10"]
-    assert main(["train", "--out", str(run), "--data", str(folder), *words]) == 0
-    net = tmp_path / "net.safetensors"
+    """Trained thresholds need no data, so the folder need not be there. The images it learned from do not score it."""
+    folder = _letters(tmp_path / "letters")
+    run, net = tmp_path / "run", tmp_path / "net.safetensors"
+    assert main(["train", "--out", str(run), "--data", str(folder), *TINY]) == 0
     assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net)]) == 0
     said(capsys)
-    assert "--data is 'letters'" in fails(capsys, 2, "evaluate", str(net), "--out", str(tmp_path / "e"))
-    assert main(["evaluate", str(net), "--out", str(tmp_path / "e2"), "--data", str(folder), "--steps", "4",
-                 "--engine", "dense"]) == 0  # fmt: skip
+    evaluated = ["evaluate", str(net), "--steps", "4", "--engine", "dense", "--out"]
+    assert "--data is 'letters'" in fails(capsys, 2, *evaluated, str(tmp_path / "e"))
+    message = fails(capsys, 2, *evaluated, str(tmp_path / "e2"), "--data", str(folder))
+    assert "they cannot score it" in message
+    assert "letters/test/CLASS" in message
+
+
+def test_folders_with_train_and_test_match_classes_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The test folder lacks class a, has colour pictures of another size, and the network's labels all the same."""
+    folder = tmp_path / "pets"
+    _letters(folder / "train")
+    _letters(folder / "val", size=20, classes="b", seed=1)
+    run, net = tmp_path / "run", tmp_path / "net.safetensors"
+    words = [*TINY, "--epochs", "4", "--lr", "0.02"]
+    assert main(["train", "--out", str(run), "--data", str(folder), *words]) == 0
+    assert "test images" in said(capsys)[0]
+    assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net), "--data", str(folder)]) == 0
+    out = tmp_path / "e"
+    assert main(["evaluate", str(net), "--out", str(out), "--data", str(folder), "--steps", "4"]) == 0
+    record = records.read(out / records.FILE_NAME)
+    assert record["data"]["images"] == 20
+    assert record["data"]["classes"] == ["a", "b"]
+    assert record["ann"]["accuracy"] == 1.0  # with labels by position it would be 0
+    _letters(folder / "val2" / "test", classes="bc", seed=2)
+    _letters(folder / "val2" / "train", seed=3)
+    assert "'c' is not among the classes" in fails(
+        capsys, 1, "evaluate", str(net), "--out", str(tmp_path / "f"), "--data", str(folder / "val2")
+    )
+
+
+OWN = """
+import torch.nn as nn
+def make():
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 10 * 10, 2))
+def other():
+    return nn.Sequential(nn.Linear(3, 2))
+def broken():
+    raise RuntimeError("no such luck")
+nothing = int
+"""
+
+
+def test_a_network_of_ones_own_goes_all_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Convert, evaluate, compare, diagnose, train and predict with --model; what does not fit is named."""
+    from safetensors.torch import save_file
+
+    (tmp_path / "my_net.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import my_net
+
+    pets = tmp_path / "pets"
+    _letters(pets / "train", size=12)
+    _letters(pets / "test", size=12, seed=1)
+    weights = tmp_path / "weights.safetensors"
+    torch.manual_seed(0)
+    save_file(my_net.make().state_dict(), weights)
+    own = [str(weights), "--model", "my_net:make", "--data", str(pets)]
+    net = tmp_path / "net.safetensors"
+    assert main(["convert", *own, "--out", str(net), "--calibrate", "step-bias", "--steps", "2"]) == 0
+    assert main(["evaluate", str(net), "--data", str(pets), "--steps", "4", "--out", str(tmp_path / "e")]) == 0
+    methods = ["--methods", "recommended", "max", "--steps", "4"]
+    assert main(["compare", *own, *methods, "--out", str(tmp_path / "c")]) == 0
+    assert main(["diagnose", *own, "--steps", "4", "--images", "10"]) == 0
+    assert main(["low-latency", *own, "--epochs", "1", "--holdout", "8", "--out", str(tmp_path / "l")]) == 0
+    said(capsys)
+    pictures = [str(pets / "test" / name / "0.png") for name in "ab"]
+    assert main(["predict", str(net), *pictures, "--steps", "5", "--json"]) == 0
+    found = json.loads(said(capsys)[0])
+    assert [set(one["scores"]) for one in found] == [{"a", "b"}] * 2
+    assert all(len(scores) == 5 for one in found for scores in one["scores"].values())
+    assert main(["predict", str(net), *pictures]) == 0
+    assert "the answer from step" in said(capsys)[0]
+    assert "there is no such file" in fails(capsys, 1, "predict", str(net), str(tmp_path / "none.png"))
+    assert "not a readable PNG" in fails(capsys, 1, "predict", str(net), str(weights))
+    for factory, code, words in [
+        ("my_net:other", 1, "do not fit the network of my_net:other"),
+        ("my_net:broken", 2, "RuntimeError: no such luck"),
+        ("my_net:absent", 2, "could not be called (AttributeError"),
+        ("my_net:nothing", 2, "gave a int, not a torch.nn.Module"),
+        ("my_net", 2, "must be package.module:function"),
+    ]:
+        wrong = [str(weights), "--model", factory, "--data", str(pets), "--out", str(tmp_path / "x.safetensors")]
+        assert words in fails(capsys, code, "convert", *wrong)
+    assert "its data set is not known" in fails(
+        capsys, 2, "convert", str(weights), "--model", "my_net:make", "--out", str(tmp_path / "x.safetensors")
+    )
+    assert "do not fit" not in fails(capsys, 1, "convert", str(weights), "--out", str(tmp_path / "x.safetensors"))
+
+
+def test_a_network_at_chance_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "pets"
+    _letters(folder / "train", bright="?")
+    _letters(folder / "test", bright="?", seed=1)
+    run, net = tmp_path / "run", tmp_path / "net.safetensors"
+    assert main(["train", "--out", str(run), "--data", str(folder), *TINY]) == 0
+    assert "WARNING: the trained network has" in said(capsys)[0]
+    assert main(["convert", str(run / "stage2.safetensors"), "--out", str(net)]) == 0
+    words = ["evaluate", str(net), "--data", str(folder), "--steps", "4", "--out", str(tmp_path / "e")]
+    assert main(words) == 0
+    assert "that is chance" in said(capsys)[0]
+    assert "that is chance" in records.read(tmp_path / "e" / records.FILE_NAME)["runs"][0]["note"]
+
+
+def test_a_conversion_that_costs_accuracy_is_said_aloud(
+    trained_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = tmp_path / "net.safetensors"
+    words = ["--method", "scaled:20:max", "--images", "40"]
+    assert main(["convert", str(trained_run / "stage1.safetensors"), "--out", str(net), *words]) == 0
+    said(capsys)
+    assert main(["evaluate", str(net), "--steps", "2", "--out", str(tmp_path / "e")]) == 0
+    assert "points below its ANN at T = 2" in said(capsys)[0]
+
+
+def test_files_that_could_run_programs_are_explained_and_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = tmp_path / "model.pt"
+    weights.write_bytes(b"x")
+    message = fails(capsys, 2, "convert", str(weights), "--out", str(tmp_path / "net.safetensors"))
+    assert "save_file(model.state_dict()" in message
 
 
 # -- evaluate, compare, diagnose, report, watch ----------------------------------------------------------------------

@@ -25,13 +25,14 @@ from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.stage1 import hold_out
 from ratenorm.workflows.calibration import calibration_images
+from ratenorm.workflows.data import DataConfig
 from ratenorm.workflows.demo import DemoConfig, run_demo
 from ratenorm.workflows.environment import hardware, versions
 from ratenorm.workflows.evaluate import coding_of, spec_of
 from ratenorm.workflows.examples import look_inside
 from ratenorm.workflows.record import scale_of
 from ratenorm.workflows.tables import accuracy_table
-from ratenorm.workflows.train import DataConfig, TrainConfig, at_p_one, train_network, training_images
+from ratenorm.workflows.train import TrainConfig, at_p_one, train_network, training_images
 
 TRAINING = TrainConfig(
     stage1=Stage1(epochs=2, batch_size=32, lr=0.05, holdout=40, augment=Augment(shift=1), ema=0.9),

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "low-latency": ("LowLatency", "Train a network to be right within a few time-steps."),
     "evaluate": ("Evaluate", "Run a spiking network over a labelled set: accuracy after each step, spikes, energy."),
     "compare": ("Compare", "Convert one network with several methods and run them all."),
+    "predict": ("Predict", "Say what is on pictures: the best classes with their scores over time."),
     "diagnose": ("Diagnose", "Say where a converted network loses accuracy, and what to try."),
     "report": ("Report", "Build one HTML page from records."),
     "watch": ("Watch", "Follow a running training in the terminal."),

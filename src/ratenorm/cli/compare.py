@@ -20,6 +20,10 @@ class Compare:
     """network file, trained with Rate Norm or ReLU"""
     out: Path
     """run folder for the record"""
+    model: str | None = None
+    """your own network as package.module:function, called without arguments; the file then holds its state_dict, and
+    --data its images
+    """
     methods: tuple[str, ...] = (
         "recommended",
         "recommended+step-bias@4",
@@ -60,16 +64,20 @@ class Compare:
     """start anew in a used folder"""
 
     def run(self) -> None:
+        from ratenorm.errors import UsageError
         from ratenorm.io.networks import load_network
         from ratenorm.io.run_folder import RunFolder
         from ratenorm.workflows.compare import CompareConfig, compare
-        from ratenorm.workflows.tables import accuracy_table
+        from ratenorm.workflows.loud import warnings_of
+        from ratenorm.workflows.tables import accuracy_table, best_lines
 
-        _, spec = load_network(network_file(self.network))
+        if self.model is not None and self.data is None:
+            raise UsageError(f"Comparing on {self.model}: name its images with --data.")
+        name = self.data or load_network(network_file(self.network))[1].dataset
         config = CompareConfig(
             str(network_file(self.network)),
             self.methods,
-            data_config(self.data or spec.dataset, self.root),
+            data_config(name, self.root),
             self.v0,
             self.steps,
             self.images,
@@ -77,7 +85,12 @@ class Compare:
             self.engine,
             self.coding,
             self.seed,
+            model=self.model,
         )
         with RunFolder(self.out, mode(self.resume, self.overwrite)) as folder:
             folder.configure(config.to_json())
-            print(accuracy_table(compare(config, folder)))
+            record = compare(config, folder)
+            print(accuracy_table(record))
+            print(best_lines(record))
+            for line in warnings_of(record)[:1]:
+                print(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ratenorm.convert.convert import Conversion
     from ratenorm.distributed import World
     from ratenorm.io.networks import NetworkSpec
-    from ratenorm.workflows.train import DataConfig
+    from ratenorm.workflows.data import DataConfig
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Convert:
     """network file, for example runs/a/stage2.safetensors, or a name of the zoo"""
     out: Path
     """spiking network file to write"""
+    model: str | None = None
+    """your own network as package.module:function, called without arguments; the file then holds its state_dict, and
+    --data its images
+    """
     method: str = "recommended"
     """thresholds: recommended (trained ones of a Rate Norm network, else omega:2.3), trained, max, percentile:99.9,
     omega:2.3, channel, spike:64, scaled:0.8:spike, data, model, fixed:1.0
@@ -68,25 +72,38 @@ class Convert:
         from ratenorm.distributed import joined
         from ratenorm.errors import UsageError
         from ratenorm.io.files import check_writable
-        from ratenorm.io.networks import load_network
         from ratenorm.io.spiking import save
         from ratenorm.workflows.convert import about_conversion, summary
+        from ratenorm.workflows.data import held_out_split
+        from ratenorm.workflows.own_network import load_any
 
         self._check()
         if self.out.exists() and not self.overwrite and not self.resume:
             raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
         check_writable(self.out)
-        model, spec = load_network(network_file(self.network))
+        file = network_file(self.network)
+        known = None if self.data is None else data_config(self.data, self.root)
+        model, spec = load_any(file, self.model, known)
+        spec = replace(spec, held_out=held_out_split(spec, file))
         with joined() as here:  # under torchrun each process calibrates on its part of the images
             conversion = self._convert(model, spec, here)
             if here.writer:
-                save(conversion.net, self.out, about_conversion(conversion, spec))
+                save(conversion.net, self.out, about_conversion(conversion, spec, self._calibrated_on(spec)))
                 print(conversion.report)
                 print(f"\n{summary(conversion)}")
                 print(
                     f"{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
                     f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
                 )
+
+    def _calibrated_on(self, spec: NetworkSpec) -> str | None:
+        """The fingerprint of a folder that was given."""
+        from ratenorm.workflows.data import fingerprint_of
+
+        if self.data is None:
+            return None
+        data = data_config(self.data, self.root)
+        return None if data.folder is None else fingerprint_of(data, data.of(spec).train())
 
     def _check(self) -> None:
         from ratenorm.errors import UsageError
@@ -96,6 +113,8 @@ class Convert:
             check_loss(self.max_loss)
         elif self.resume:
             raise UsageError("--resume goes on with a sweep (--max-loss); any other conversion is done in one piece.")
+        if self.max_loss is not None and self.model is not None:
+            raise UsageError("--max-loss sweeps a network file of ratenorm; it cannot take --model.")
         if self.max_loss is not None and self.calibrate:
             raise UsageError("--max-loss chooses among thresholds without calibration; leave --calibrate out.")
         if self.steps is not None and self.max_loss is None and not self.calibrate:

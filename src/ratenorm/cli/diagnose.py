@@ -17,6 +17,10 @@ class Diagnose:
 
     network: Annotated[Path, tyro.conf.Positional]
     """network file, trained with Rate Norm or ReLU"""
+    model: str | None = None
+    """your own network as package.module:function, called without arguments; the file then holds its state_dict, and
+    --data its images
+    """
     method: str = "recommended"
     """thresholds, as for `ratenorm convert`"""
     v0: float | None = None
@@ -34,16 +38,20 @@ class Diagnose:
 
     def run(self) -> None:
         from ratenorm.calibrators.recipe import parse_recipe
-        from ratenorm.data import Batches, split_holdout
+        from ratenorm.data import Batches
         from ratenorm.diagnose import diagnose
-        from ratenorm.io.networks import load_network
         from ratenorm.workflows.convert import convert_with
+        from ratenorm.workflows.data import held_out_split, images_to_choose_by
+        from ratenorm.workflows.own_network import load_any
 
-        model, spec = load_network(network_file(self.network))
+        known = None if self.data is None else data_config(self.data, self.root)
+        model, spec = load_any(network_file(self.network), self.model, known)
         data = data_config(self.data or spec.dataset, self.root)
         recipe = parse_recipe(self.method)
         recipe = recipe if self.v0 is None else replace(recipe, v0=self.v0)
         conversion = convert_with(recipe, model, spec, lambda: data, self.calibration)
-        held_out = split_holdout(data.train(), self.images, seed=1)[1]
+        split = held_out_split(spec, network_file(self.network))
+        held_out, what = images_to_choose_by(data.of(spec).train(), split, self.images, seed=1)
         images, labels = next(iter(Batches(held_out, len(held_out), normalise=spec.normalisation)))
         print(diagnose(conversion, images, labels, self.steps))
+        print(f"Measured on {what}.")

@@ -53,6 +53,7 @@ class Evaluate:
         from ratenorm.io.run_folder import open_shared
         from ratenorm.io.spiking import load_with_about
         from ratenorm.workflows.evaluate import EvaluateConfig, evaluate_file, spec_of
+        from ratenorm.workflows.loud import warnings_of
         from ratenorm.workflows.tables import accuracy_table, engine_lines
 
         _, about = load_with_about(self.network)
@@ -77,3 +78,5 @@ class Evaluate:
             if here.writer:
                 print(accuracy_table(record))
                 print(engine_lines(record["runs"][0]))
+                for line in warnings_of(record):
+                    print(line)

@@ -23,6 +23,10 @@ class LowLatency:
     """run folder: checkpoints, metrics and spiking.safetensors"""
     training: Annotated[ThroughTime, tyro.conf.arg(name="")] = field(default_factory=ThroughTime)
     """the training"""
+    model: str | None = None
+    """your own network as package.module:function, called without arguments; the file then holds its state_dict, and
+    --data its images
+    """
     data: str | None = None
     """training images (default: the set the network was trained on)"""
     root: Path | None = None
@@ -36,17 +40,19 @@ class LowLatency:
 
     def run(self) -> None:
         from ratenorm.distributed import joined, wait_for_all
+        from ratenorm.errors import UsageError
         from ratenorm.io.networks import load_network
         from ratenorm.io.run_folder import open_shared
         from ratenorm.workflows.low_latency import SPIKING_FILE, LowLatencyConfig, low_latency
 
         file = network_file(self.network)
-        _, spec = load_network(file)
-        name = self.data or spec.dataset
+        if self.model is not None and self.data is None:
+            raise UsageError(f"Training {self.model}: name its images with --data.")
+        name = self.data or load_network(file)[1].dataset
         training = self.training
         if training.augment == Augment():
             training = replace(training, augment=AUGMENTS.get(name, Augment()))
-        config = LowLatencyConfig(str(file), data_config(name, self.root), training, self.images)
+        config = LowLatencyConfig(str(file), data_config(name, self.root), training, self.images, self.model)
         with (
             joined() as here,
             open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder,

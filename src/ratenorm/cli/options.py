@@ -10,7 +10,7 @@ from ratenorm.errors import UsageError
 
 if TYPE_CHECKING:
     from ratenorm.io.run_folder import Mode
-    from ratenorm.workflows.train import DataConfig
+    from ratenorm.workflows.data import DataConfig
 
 
 def mode(resume: bool, overwrite: bool) -> Mode:
@@ -20,18 +20,27 @@ def mode(resume: bool, overwrite: bool) -> Mode:
     return "resume" if resume else "overwrite" if overwrite else "new"
 
 
-def data_config(data: str, root: Path | None) -> DataConfig:
+def data_config(data: str, root: Path | None, size: int | None = None) -> DataConfig:
     """`mnist`, `cifar10`, `cifar100`, or the path of an image folder."""
-    from ratenorm.workflows.train import DataConfig
+    from ratenorm.workflows.data import DataConfig
 
     if data in ("mnist", "cifar10", "cifar100"):
         return DataConfig(data, None if root is None else str(root))
     if Path(data).is_dir():
-        return DataConfig(Path(data).name, None, data)
+        return DataConfig(Path(data).resolve().name, None, data, size)
     raise UsageError(
         f"--data is {data!r}: neither a known set (mnist, cifar10, cifar100) nor a folder with one subfolder of images "
         "for each class."
     )
+
+
+PICKLES = (".pt", ".pth", ".ckpt", ".bin", ".pkl")
+PICKLE_HELP = (
+    "Reading {file}: files of this kind can run any program when they are opened, so ratenorm does not open them. Save "
+    "the weights as safetensors where the file comes from, and give that file:\n"
+    "    from safetensors.torch import save_file\n"
+    '    save_file(model.state_dict(), "{out}")'
+)
 
 
 def network_file(given: Path) -> Path:
@@ -39,6 +48,8 @@ def network_file(given: Path) -> Path:
     from ratenorm.io import zoo
 
     name = str(given)
+    if given.suffix in PICKLES:
+        raise UsageError(PICKLE_HELP.format(file=given, out=given.with_suffix(".safetensors")))
     if given.exists() or given.suffix or len(given.parts) != 1:
         return given
     if name in zoo.names():

@@ -24,6 +24,8 @@ class Train:
     """cnn7, alexnet, vgg11/13/16/19, preact_resnet18/20/34"""
     data: str = "mnist"
     """mnist, cifar10, cifar100, or an image folder with one subfolder a class"""
+    size: int | None = None
+    """resize the pictures of an image folder to so many pixels a side"""
     root: Path | None = None
     """where the data set lies (default: $RATENORM_DATA or ~/.cache/ratenorm/data)"""
     activation: Literal["rate_norm", "relu"] = "rate_norm"
@@ -129,7 +131,7 @@ class Train:
         config = TrainConfig(
             self.model,
             self.activation,
-            data_config(self.data, self.root),
+            data_config(self.data, self.root, self.size),
             stage1,
             stage2 if self.stage2 and self.activation == "rate_norm" and self.levels is None else None,
             None if self.from_relu is None else str(self.from_relu),

@@ -34,20 +34,23 @@ def load_folder(
     size: int | tuple[int, int] | None = None,
     classes: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
+    channels: int | None = None,
 ) -> ImageSet:
     """The images under `path`/<class>/ as an ImageSet named after the folder, classes in alphabetical order.
 
     All images must have the same size, unless `size` (one number, or height and width) says what to resize
     them to; the aspect ratio is not kept. The set is grey if every image is, else RGB; transparency is
     dropped, and the rotation a camera noted (EXIF) is applied. Pass the `classes` of the training set to read
-    a test folder with the same labels. Hidden files (a leading dot) and files beside the class folders that
-    are not images are left alone; anything else that is not an image is an error.
+    a test folder with the same labels.
+    `channels` says 1 (grey) or 3 (RGB) whatever the files are. Hidden files (a leading dot) and files beside the
+    class folders that are not images are left alone; anything else that is not an image is an error.
     """
     folder = Path(path).expanduser()
     target = _target_size(size)
     found, names = _find_images(folder, classes)
     headers = [_guarded(_read_header, file) for file, _ in found]
-    channels = 1 if all(mode in GREY_MODES for mode, _ in headers) else 3
+    if channels is None:
+        channels = 1 if all(mode in GREY_MODES for mode, _ in headers) else 3
     height, width = target or _common_size([file for file, _ in found], [shape for _, shape in headers])
     need = len(found) * channels * height * width
     if need > max_bytes:
@@ -62,6 +65,17 @@ def load_folder(
         images[index] = _guarded(decode, file)
     labels = torch.tensor([label for _, label in found], dtype=torch.int64)
     return ImageSet(folder.resolve().name, images, labels, names)
+
+
+PARTS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
+
+
+def part_of(folder: str | os.PathLike[str], split: str) -> Path:
+    """`folder`/train or `folder`/test (or val) where the folder has both; else the folder itself."""
+    path = Path(folder).expanduser()
+    found = {key: next((path / n for n in names if (path / n).is_dir()), None) for key, names in PARTS.items()}
+    chosen = found[split]
+    return path if None in found.values() or chosen is None else chosen
 
 
 def _target_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -161,6 +175,15 @@ def _decode(file: Path, channels: int, size: tuple[int, int], resize: bool) -> t
         pixels = pixels.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     content = bytearray(pixels.tobytes())
     return torch.frombuffer(content, dtype=torch.uint8).reshape(*size, channels).permute(2, 0, 1)
+
+
+def read_picture(file: str | os.PathLike[str], channels: int, size: tuple[int, int]) -> torch.Tensor:
+    """[C, H, W] bytes of one picture, brought to a size and to grey (1) or RGB (3)."""
+    path = Path(file)
+    if not path.is_file():
+        raise DataError(f"Reading {path}: there is no such file.")
+    _guarded(_read_header, path)
+    return _guarded(partial(_decode, channels=channels, size=size, resize=True), path)
 
 
 def _guarded(action: Callable[[Path], T], file: Path) -> T:

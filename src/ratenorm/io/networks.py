@@ -38,6 +38,8 @@ class NetworkSpec:
     classes: tuple[str, ...] = ()
     dataset: str = ""
     levels: int | None = None  # of quantised Rate Norm layers
+    trained_on: str | None = None  # fingerprint of the images, where they are a folder
+    held_out: tuple[int, int] | None = None  # how many images the training held out, and the seed of that choice
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -60,7 +62,7 @@ class NetworkSpec:
 
     def to_json(self) -> dict[str, Any]:
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
-        return {k: v for k, v in plain.items() if k != "levels" or v is not None}
+        return {k: v for k, v in plain.items() if k not in ("levels", "held_out", "trained_on") or v is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NetworkSpec:
@@ -71,12 +73,14 @@ class NetworkSpec:
 
     def _check(self) -> None:
         """Refuse what no network of ours can be, before anything of that size is made."""
-        texts = (self.model, self.activation, self.dataset, *self.classes)
+        texts = (self.model, self.activation, self.dataset, self.trained_on or "", *self.classes)
         whole = (self.num_classes, self.channels, *self.size)
         if not all(isinstance(t, str) for t in texts) or not all(type(n) is int for n in whole):
             raise ValueError("the spec's names must be texts and its sizes whole numbers")
         if self.levels is not None and (type(self.levels) is not int or not 1 <= self.levels <= LARGEST_LEVELS):
             raise ValueError(f"the spec's levels are {self.levels!r}; 1 to {LARGEST_LEVELS} are allowed")
+        if self.held_out is not None and (len(self.held_out) != 2 or not all(type(n) is int for n in self.held_out)):
+            raise ValueError(f"the spec's held-out images are {self.held_out!r}; two whole numbers are allowed")
         if len(self.size) != 2 or not all(1 <= n <= LARGEST_SIZE for n in whole):
             raise ValueError(f"the spec's sizes are {whole}; each must lie between 1 and {LARGEST_SIZE}")
         if len(self.mean) != self.channels or len(self.classes) not in (0, self.num_classes):

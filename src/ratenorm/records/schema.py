@@ -60,6 +60,7 @@ _EARLY_EXIT = object_of(
         "thresholds": list_of(or_null(number())),
         "last_step": _step,
         "fixed_steps": or_null(_step),
+        "fitted_on": text,
     },
 )
 

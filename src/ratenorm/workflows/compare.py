@@ -13,17 +13,19 @@ from ratenorm.calibrators.recipe import Recipe, parse_recipe
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
+from ratenorm.errors import UsageError
 from ratenorm.io.files import to_json
-from ratenorm.io.networks import load_network
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.simulate.simulate import EngineName
 from ratenorm.workflows.calibration import calibration_images
 from ratenorm.workflows.convert import CALIBRATION_IMAGES
+from ratenorm.workflows.data import DataConfig
 from ratenorm.workflows.evaluate import coding_of, watched_evaluation
 from ratenorm.workflows.fingerprint import of_graph, of_tensors
+from ratenorm.workflows.own_network import load_any
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.workflows.resume import remembered
-from ratenorm.workflows.train import DataConfig, test_accuracy
+from ratenorm.workflows.train import test_accuracy
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,32 @@ class CompareConfig:
     coding: str = "constant"
     seed: int = 0
     batch_size: int = 200
+    model: str | None = None  # the user's own network: package.module:function
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        own = asdict(self) | {"data": self.data.to_json()}
+        return {name: value for name, value in own.items() if name != "model" or value is not None}
 
 
 def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
     """Run every method with every start potential; what is done already (on resume) is read and not run again."""
     began = time.monotonic()
     recipes = [parse_recipe(text) for text in config.methods]
-    model, spec = load_network(config.network)
+    model, spec = load_any(config.network, config.model, config.data)
+    data = config.data.of(spec)
     graph, report = lower(model, torch.zeros(1, *spec.input_shape))
     analog = fold(graph)
     images = None
     few = None
     if any(recipe.needs_data for recipe in recipes):
-        given = calibration_images(config.data, spec, config.calibration, config.seed)
+        given = calibration_images(data, spec, config.calibration, config.seed)
         images, few = Calibration(given), Calibration(given[:CALIBRATION_IMAGES])
-    available = config.data.test()
+    available = data.test()
+    if images is not None and not data.split_by_folder:
+        raise UsageError(
+            f"Comparing on the folder {config.data.folder}: methods would be calibrated on the images that score them. "
+            "Sort it into train/CLASS and test/CLASS."
+        )
     test = available if config.images is None else available.subset(range(min(config.images, len(available))))
     ann = ann_entry(spec.model, analog, test_accuracy(model, spec, test), None)
     coding = coding_of(config.coding, config.seed, spec)

@@ -16,7 +16,7 @@ from ratenorm.convert.lower import lower
 from ratenorm.distributed import world
 from ratenorm.io.networks import NetworkSpec
 from ratenorm.workflows.calibration import calibration_images
-from ratenorm.workflows.train import DataConfig
+from ratenorm.workflows.data import DataConfig
 
 CALIBRATION_IMAGES = 600  # for calibrators: more images do not help, and their time grows with them
 
@@ -48,7 +48,7 @@ def _own_share(images: Tensor) -> Calibration:
     return Calibration(images[here.rank :: here.size], shared=True)
 
 
-def about_conversion(conversion: Conversion, spec: NetworkSpec) -> dict[str, Any]:
+def about_conversion(conversion: Conversion, spec: NetworkSpec, calibrated_on: str | None = None) -> dict[str, Any]:
     """What is kept in the file of a spiking network: where it comes from and how it was converted."""
     about: dict[str, Any] = {
         "spec": spec.to_json(),
@@ -57,6 +57,8 @@ def about_conversion(conversion: Conversion, spec: NetworkSpec) -> dict[str, Any
     }
     if conversion.calibrated:
         about["calibrated"] = [one.to_json() for one in conversion.calibrated]
+    if known := [one for one in (spec.trained_on, calibrated_on) if one is not None]:
+        about["learned_from"] = known
     return about
 
 

@@ -25,6 +25,7 @@ from ratenorm.io.run_folder import RunFolder
 from ratenorm.io.spiking import save
 from ratenorm.simulate.simulate import EngineName
 from ratenorm.train.config import Stage1, Stage2
+from ratenorm.workflows.data import DataConfig
 from ratenorm.workflows.early_exit import early_exit_entry
 from ratenorm.workflows.evaluate import watched_evaluation
 from ratenorm.workflows.examples import look_inside
@@ -33,7 +34,6 @@ from ratenorm.workflows.resume import remembered
 from ratenorm.workflows.tables import accuracy_table
 from ratenorm.workflows.train import (
     STAGE2_FILE,
-    DataConfig,
     TrainConfig,
     at_p_one,
     held_out_images,

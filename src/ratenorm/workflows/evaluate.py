@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ratenorm import records
 from ratenorm.convert.thresholds import from_json
 from ratenorm.core.coding import Coding, Constant, Poisson
-from ratenorm.data import Batches, ImageSet, split_holdout
+from ratenorm.data import Batches, ImageSet
 from ratenorm.distributed import world
 from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.graph.net import SpikingNet
@@ -24,14 +24,15 @@ from ratenorm.io.spiking import load_with_about
 from ratenorm.simulate.evaluate import Evaluation, Part, evaluate
 from ratenorm.simulate.simulate import EngineName
 from ratenorm.train.interrupt import Interrupted, Interrupts
+from ratenorm.workflows.data import DataConfig, check_not_learned_from, images_to_choose_by
 from ratenorm.workflows.early_exit import early_exit_entry
 from ratenorm.workflows.fingerprint import of_tensors
+from ratenorm.workflows.loud import warnings_of
 from ratenorm.workflows.partial_sums import PartialSums
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.workflows.resume import PARTS
-from ratenorm.workflows.train import DataConfig
 
-HELD_OUT = 1000  # images to fit early exit on: a training with the same seed and at least as many has not seen them
+HELD_OUT = 1000  # images to fit early exit on
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class EvaluateConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Without what was not asked for: folders of earlier versions go on."""
-        return {name: value for name, value in asdict(self).items() if name != "early_exit" or value is not None}
+        own = asdict(self) | {"data": self.data.to_json()}
+        return {name: value for name, value in own.items() if name != "early_exit" or value is not None}
 
 
 def spec_of(about: Mapping[str, Any], path: str) -> NetworkSpec:
@@ -81,7 +83,10 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     method = from_json(about.get("method", {"method": "trained"}))
     v0 = float(about.get("v0", 0.0))
     calibrated = calibrations_of(about, config.network)
-    available = config.data.train() if config.split == "train" else config.data.test()
+    data = config.data.of(spec)
+    available = data.train() if config.split == "train" else data.test()
+    if config.split == "test":
+        check_not_learned_from(about, available, f"Evaluating {config.network}")
     images = available if config.images is None else available.subset(range(min(config.images, len(available))))
     coding = coding_of(config.coding, config.seed, spec)
     result = watched_evaluation(
@@ -90,11 +95,11 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
     name = "+".join([method.label, *(str(one.get("method")) for one in calibrated)])
     run = run_entry(name, spec.model, net, method, v0, result, coding, calibrated)
     if config.early_exit is not None and world().writer:
-        train = config.data.train()
-        _, held = split_holdout(train, min(HELD_OUT, len(train) // 2), config.seed)
+        held, what = images_to_choose_by(data.train(), spec.held_out, HELD_OUT, config.seed)
         run["early_exit"] = early_exit_entry(
             net, held, images, spec, config.steps, config.engine, config.early_exit / 100, coding
         )
+        run["early_exit"]["fitted_on"] = what
     record = make_record(
         "evaluate",
         f"{spec.model} on {images.name}, {config.steps} steps",
@@ -106,6 +111,8 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
         runs=[run],
         scale=scale_of(len(images), len(available), f"{config.split} images"),
     )
+    if lines := warnings_of(record):
+        run["note"] = " ".join(lines)
     if world().writer:
         records.write(folder / records.FILE_NAME, record)
     return record

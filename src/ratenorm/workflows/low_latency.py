@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,14 +16,15 @@ from ratenorm.convert.lower import lower
 from ratenorm.data import Batches, ImageSet
 from ratenorm.distributed import wait_for_all, world
 from ratenorm.graph.net import Graph, run
-from ratenorm.io.networks import NetworkSpec, load_network
+from ratenorm.io.networks import NetworkSpec
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.io.spiking import save
 from ratenorm.simulate.simulate import simulate
 from ratenorm.train.stage1 import hold_out
 from ratenorm.train.through_time import ThroughTime, check_trainable, train_through_time
 from ratenorm.workflows.convert import CALIBRATION_IMAGES, about_conversion
-from ratenorm.workflows.train import DataConfig
+from ratenorm.workflows.data import DataConfig, fingerprint_of, held_out_split
+from ratenorm.workflows.own_network import load_any
 
 SPIKING_FILE = "spiking.safetensors"
 THRESHOLD_IMAGES = 1000
@@ -39,14 +40,16 @@ class LowLatencyConfig:
     data: DataConfig = field(default_factory=DataConfig)
     training: ThroughTime = field(default_factory=ThroughTime)
     images: int | None = None
+    model: str | None = None  # the user's own network: package.module:function
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain values."""
         return {
             "network": self.network,
-            "data": vars(self.data),
+            "data": self.data.to_json(),
             "training": self.training.to_json(),
             "images": self.images,
+            **({} if self.model is None else {"model": self.model}),
         }
 
 
@@ -81,8 +84,10 @@ class LowLatencyResult:
 
 def low_latency(config: LowLatencyConfig, folder: RunFolder, *, show: bool = True) -> LowLatencyResult:
     """Run the whole recipe in a folder; a training that was stopped resumes there."""
-    model, spec = load_network(config.network)
-    data = config.data.train()
+    model, spec = load_any(config.network, config.model, config.data)
+    if (split := held_out_split(spec, config.network)) is not None:  # what the network has not learned from
+        config = replace(config, training=replace(config.training, holdout=split[0], seed=split[1]))
+    data = config.data.of(spec).train()
     if config.images is not None:
         data = data.subset(range(min(config.images, len(data))))
     train, held_out = hold_out(data, config.training.holdout, config.training.seed)
@@ -103,7 +108,7 @@ def low_latency(config: LowLatencyConfig, folder: RunFolder, *, show: bool = Tru
         start, data, config.training, normalise=spec.normalisation, run_folder=folder, show=show
     )
     if world().writer:
-        save(trained.net, folder / SPIKING_FILE, about_conversion(trained, spec))
+        save(trained.net, folder / SPIKING_FILE, about_conversion(trained, spec, fingerprint_of(config.data, data)))
     wait_for_all()
     if held_out is None:
         return LowLatencyResult(trained, None, (), (), 0)

@@ -17,10 +17,10 @@ from ratenorm.io.networks import load_network
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.simulate.simulate import EngineName
 from ratenorm.workflows.calibration import calibration_and_held_out
+from ratenorm.workflows.data import DataConfig, held_out_split
 from ratenorm.workflows.fingerprint import of_file
 from ratenorm.workflows.record import ann_entry, make_record
 from ratenorm.workflows.sweep import Sweep, fastest
-from ratenorm.workflows.train import DataConfig
 
 SEED = 0  # of the choice of images
 
@@ -39,7 +39,7 @@ class SweepConfig:
 
     def to_json(self) -> dict[str, Any]:
         """With the content of the network, so that another one in its place is not taken for it."""
-        return {**asdict(self), "network_sha256": of_file(self.network)}
+        return {**asdict(self), "data": self.data.to_json(), "network_sha256": of_file(self.network)}
 
 
 def sweep_file(config: SweepConfig, max_loss: float, folder: RunFolder) -> Sweep:
@@ -49,7 +49,9 @@ def sweep_file(config: SweepConfig, max_loss: float, folder: RunFolder) -> Sweep
     model, spec = load_network(config.network)
     graph, report = lower(model, torch.zeros(1, *spec.input_shape), config.max_pool)
     analog = fold(graph)
-    images, held_out, labels = calibration_and_held_out(config.data, spec, config.images, config.images, config.seed)
+    images, held_out, labels, chosen_by = calibration_and_held_out(
+        config.data.of(spec), spec, held_out_split(spec, config.network), config.images, config.seed
+    )
     sweep = fastest(
         analog, report, Calibration(images), held_out, labels, max_loss, config.steps, config.engine, folder
     )
@@ -62,7 +64,7 @@ def sweep_file(config: SweepConfig, max_loss: float, folder: RunFolder) -> Sweep
         data={"name": spec.dataset, "split": "train", "images": len(held_out), "classes": list(spec.classes)},
         ann=ann_entry(spec.model, analog, sweep.ann_accuracy, None),
         runs=[],
-        scale=f"reduced: {len(held_out):,} training images to choose by, no test images",
+        scale=f"reduced: chosen by {chosen_by}; no test images",
         front=sweep.front,
     )
     if world().writer:

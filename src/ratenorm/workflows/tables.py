@@ -42,6 +42,23 @@ def accuracy_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def best_lines(record: dict[str, Any]) -> str:
+    """Which method won at which T, and at what cost. Differences below two standard errors are called noise."""
+    images = record["data"]["images"]
+    runs = [run for run in record["runs"] if run.get("images", images) == images]
+    lines = ["Best at each T (methods within two standard errors of it are level with it):"] if runs else []
+    for t in (t for t in SHOWN if any(t <= run["steps"] for run in runs)):
+        there = [run for run in runs if t <= run["steps"]]
+        best = max(there, key=lambda run: run["accuracy"][t - 1])
+        top = best["accuracy"][t - 1]
+        noise = 2.0 * (top * (1.0 - top) / images) ** 0.5
+        level = [run["name"] for run in there if run is not best and run["accuracy"][t - 1] >= top - noise]
+        energy = Cost(best["input_macs"], sum(best["synaptic_ops"][:t]), best["membrane_updates"] * t).picojoules / 1e6
+        also = f"; level: {', '.join(level)}" if level else ""
+        lines.append(f"  T = {t:<5} {best['name']}: {100 * top:.2f} %, {energy:.2f} µJ{also}")
+    return "\n".join(lines)
+
+
 def engine_lines(run: dict[str, Any]) -> str:
     """How a run was computed, and what early exit would make of it."""
     lines = [f"Engine: {run['engine']}{said_of(run['choices'])}."]
@@ -53,7 +70,7 @@ def engine_lines(run: dict[str, Any]) -> str:
         if (fixed := exits.get("fixed_steps")) is not None:
             lines.append(
                 f"A fixed T = {fixed} with the same allowance: {100 * run['accuracy'][fixed - 1]:.2f} %. Both were "
-                "chosen on held-out training images."
+                f"chosen on {exits.get('fitted_on', 'held-out training images')}."
             )
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
 from ratenorm.core.energy import steps_to
 from ratenorm.core.rate_norm import LARGEST_LEVELS, Output, rate_norm_layers, set_p_
-from ratenorm.data import NORMALISATIONS, Batches, ImageSet, load, load_folder, measure_normalisation, split_holdout
+from ratenorm.data import NORMALISATIONS, Batches, ImageSet, measure_normalisation, split_holdout
 from ratenorm.distributed import wait_for_all, world
 from ratenorm.errors import UsageError
 from ratenorm.io.networks import NetworkSpec, load_network, save_network
@@ -27,24 +27,11 @@ from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.loop import accuracy, evaluating
 from ratenorm.train.stage1 import hold_out, train_accuracy
 from ratenorm.train.stage2 import train_latency
+from ratenorm.workflows.data import DataConfig, fingerprint_of
+from ratenorm.workflows.loud import chance_line
 from ratenorm.workflows.record import ann_entry, make_record
 
 STAGE1_FILE, STAGE2_FILE = "stage1.safetensors", "stage2.safetensors"
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which images: a known set, or a folder of images with one subfolder a class."""
-
-    name: str = "mnist"
-    root: str | None = None
-    folder: str | None = None
-
-    def train(self) -> ImageSet:
-        return load_folder(self.folder) if self.folder else load(self.name, "train", self.root)
-
-    def test(self) -> ImageSet:
-        return load_folder(self.folder) if self.folder else load(self.name, "test", self.root)
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,7 @@ class TrainConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Without what was not asked for and is new: trainings of versions that did not have it go on."""
-        own = asdict(self)
+        own = asdict(self) | {"data": self.data.to_json()}
         if own["levels"] is None:
             del own["levels"]
         for later in ("energy", "rest", "steps", "teacher", "settle"):
@@ -128,6 +115,8 @@ def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
         images.classes,
         images.name,
         config.levels,
+        fingerprint_of(config.data, images),
+        (config.stage1.holdout, config.stage1.seed) if config.stage1.holdout and config.images is None else None,
     )
 
 
@@ -234,10 +223,12 @@ def train_in_folder(config: TrainConfig, folder: RunFolder, device: str = "cpu")
         lines += choice_lines(outcome.choice)
     if found := thresholds(outcome.model):
         lines.append("  thresholds: " + "  ".join(f"{value:.3f}" for value in found.values()))
-    test = config.data.test()
+    test = config.data.of(outcome.spec).test()
     figure = test_accuracy(outcome.model, outcome.spec, test)
-    which = "training" if config.data.folder else "test"  # a folder has no test images of its own
+    which = "test" if config.data.split_by_folder else "training"  # a plain folder has no test images of its own
     lines.append(f"  {which} images: {100 * figure:.2f} % (before conversion)")
+    if (line := chance_line(figure, outcome.spec.num_classes, len(test), "the trained network")) is not None:
+        lines.append(line)
     if world().writer:
         records.write(folder / records.FILE_NAME, _record(config, outcome, figure, test, which))
     return "\n".join(lines)
