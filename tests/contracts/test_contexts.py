@@ -252,8 +252,8 @@ def test_maps(spiking: bool, engine: str) -> None:
     assert torch.equal(torch.stack(list(stream(conversion.net, x, 20, engine=engine))), found.logits)
     diagnosis = diagnose(conversion, x, steps=200)  # agreement pixel by pixel
     assert 0.5 < diagnosis.snn_accuracy <= 1.0
-    with pytest.raises(UsageError, match=r"labels of shape \[3, 6, 6\]"):
-        diagnose(conversion, x, torch.zeros(3, 6, 6), steps=4)
+    with pytest.raises(UsageError, match=r"outputs of shape \[4, 6, 6\]"):
+        diagnose(conversion, x, torch.zeros(3), steps=4)
     with pytest.raises(UsageError, match="one number for each class"):
         evaluate(conversion.net, [(x, torch.zeros(3))], 4)
 

@@ -41,8 +41,8 @@ class Latency(Method):
     def __post_init__(self) -> None:
         if self.lam < 0 or self.steps < 1 or self.batch_size < 1 or not self.lr > 0:
             raise SettingError(
-                f"Latency: lam is {self.lam}, steps {self.steps}, batch_size {self.batch_size}, lr {self.lr}: lam must not be "
-                "negative, the others must be positive."
+                f"Latency: lam is {self.lam}, steps {self.steps}, batch_size {self.batch_size}, lr {self.lr}: lam must "
+                "not be negative, the others must be positive."
             )
 
     @torch.enable_grad()
