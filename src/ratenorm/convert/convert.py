@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from ratenorm.convert.grid import on_grid
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import sites
 from ratenorm.convert.support import SupportReport
-from ratenorm.convert.thresholds import EqualOmega, Method, SiteScale, Trained
+from ratenorm.convert.thresholds import EqualOmega, Method, SiteScale, Trained, as_method
 from ratenorm.errors import ConversionError, UsageError
 from ratenorm.graph.net import Graph, Node, SpikingNet
 from ratenorm.graph.ops import Activation, Affine, Fire
@@ -39,9 +40,9 @@ class Calibrated:
         return {**self.method, "steps": self.steps, "images": self.images, "papers": list(self.papers)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Conversion:
-    """A converted network, with what was done to get it."""
+    """A converted network, with what was done to get it. It can be used where a spiking network is expected."""
 
     net: SpikingNet
     analog: Graph  # the network before conversion, BatchNorm folded
@@ -50,6 +51,17 @@ class Conversion:
     v0: float
     report: SupportReport
     calibrated: tuple[Calibrated, ...] = ()
+
+    def __call__(self, x: Tensor, steps: int = 16, **options: Any) -> Any:
+        """`ratenorm.simulate(net, x, steps, ...)`: a `SimResult`."""
+        return self.net(x, steps, **options)
+
+    def __repr__(self) -> str:
+        after = "".join(f", {one.method['method']} for T = {one.steps}" for one in self.calibrated)
+        return f"Conversion({self.method!r}, v0={self.v0:g}{after}, {self.net!r})"
+
+    def _repr_html_(self) -> str:
+        return self.net._repr_html_().replace(escape(repr(self.net)), escape(repr(self)), 1) + self.report._repr_html_()
 
     @property
     def exact(self) -> bool:
@@ -70,7 +82,7 @@ class Conversion:
 @undisturbed_call
 def convert(
     model: nn.Module,
-    method: Method | None = None,
+    method: Method | type[Method] | str | None = None,
     *,
     example: Tensor,
     calibration: Tensor | Iterable[Any] | Calibration | None = None,
@@ -82,7 +94,8 @@ def convert(
     Args:
         model: The trained network, in evaluation mode or not.
         method: What gives the thresholds. None takes what was measured best without training (`recommended`): the
-            trained thresholds of a Rate Norm network, `EqualOmega(2.3)` for any other.
+            trained thresholds of a Rate Norm network, `EqualOmega(2.3)` for any other. A text such as "max" or
+            "percentile:99.9", or a class such as `MaxNorm`, is a method too.
         example: A batch of images, for shapes only.
         calibration: Unlabelled training images, for the methods that need some.
         v0: Membrane potential at the start, as a fraction of the threshold. With a method it is 0, as in the paper.
@@ -109,13 +122,14 @@ def convert(
         check_kind("Converting a network", "the method", method, Method, "a threshold method, such as MaxNorm()")
     if max_pool not in ("gated", "average"):
         raise UsageError(f"Converting a network: max_pool is {max_pool!r}, it must be 'gated' or 'average'.")
+    chosen = None if method is None else as_method(method)
     graph, report = lower(model, example.cpu() if isinstance(example, Tensor) else example, max_pool)
     if calibration is not None and not isinstance(calibration, Calibration):
         calibration = Calibration(calibration)
     analog = fold(graph.to("cpu"))
     if v0 is None:
         v0 = DEFAULT_START if method is None else 0.0
-    return convert_graph(analog, recommended(analog) if method is None else method, calibration, v0, report)
+    return convert_graph(analog, recommended(analog) if chosen is None else chosen, calibration, v0, report)
 
 
 def recommended(analog: Graph) -> Method:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ratenorm import notebook
 from ratenorm.errors import ConversionError
 
 Kind = Literal["site", "layer", "fold", "replaced", "dropped", "unsupported"]
@@ -56,6 +57,16 @@ class SupportReport:
                 lines.append(f"{heading} ({len(found)}):")
                 lines += [f"    {entry}" for entry in found]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (heading, entry.name, entry.what + (f" (fix: {entry.remedy})" if entry.remedy else ""), entry.where)
+            for kind, heading in _HEADINGS.items()
+            for entry in self.entries
+            if entry.kind == kind
+        ]
+        title = "Convertible" if self.convertible else f"Not convertible: {len(self.of('unsupported'))} obstacles"
+        return notebook.table(title, ("", "part", "what", "where"), rows)
 
     def require(self) -> None:
         """Raise, naming everything that stands in the way."""

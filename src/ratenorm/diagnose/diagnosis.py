@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ratenorm import notebook
 from ratenorm.arguments import check_count, check_images, check_kind, check_labels
 from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.convert import Conversion, with_start
@@ -73,6 +74,11 @@ class Diagnosis:
             "findings": [asdict(f) for f in self.findings],
             "layers": [asdict(layer) for layer in self.layers],
         }
+
+    def _repr_html_(self) -> str:
+        rows = [(str(i), f.text, f.remedy) for i, f in enumerate(self.findings, start=1)]
+        title = str(self).splitlines()[0]
+        return notebook.table(title, ("", "finding", "try"), rows or [("", "Nothing to mend.", "")])
 
     def __str__(self) -> str:
         lines = [

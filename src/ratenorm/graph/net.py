@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from ratenorm.errors import ConversionError, SimulationError
+from ratenorm import notebook
+from ratenorm.errors import ConversionError, SimulationError, UsageError
 from ratenorm.graph.ops import Activation, Conv, Fire, Input, Linear, MaxPool, Op
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class Node:
     inputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """Nodes in topological order; the first is the input of shape `input_shape` (without the batch)."""
 
@@ -55,6 +57,13 @@ class Graph:
             raise ConversionError("Building a graph: the first node must be the input.")
         if self.output not in seen:
             raise ConversionError(f"Building a graph: the output {self.output!r} is not one of its nodes.")
+
+    def __repr__(self) -> str:
+        """One line: a network has millions of values, and nobody reads them."""
+        return (
+            f"{type(self).__name__}({len(self.nodes)} nodes, {self.parameters:,} parameters, input {self.input_shape}, "
+            f"output {self.output!r})"
+        )
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -158,7 +167,7 @@ def _same_node(a: Node, b: Node) -> bool:
     return True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SpikingNet(Graph):
     """A graph whose nonlinearities are `Fire` populations and gated `MaxPool`s. Its output is averaged over time."""
 
@@ -174,6 +183,26 @@ class SpikingNet(Graph):
                         f"Building a SpikingNet: population {node.name!r} has threshold "
                         f"{float(node.op.threshold[bad][0])}; thresholds must be positive and finite."
                     )
+
+    def __call__(self, x: Tensor, steps: int = 16, **options: Any) -> Any:
+        """`ratenorm.simulate(net, x, steps, ...)`: a `SimResult`."""
+        return importlib.import_module("ratenorm.simulate.simulate").simulate(self, x, steps, **options)
+
+    def __repr__(self) -> str:
+        neurons = sum(self.neurons.values())
+        return (
+            f"SpikingNet({len(self.populations)} populations, {neurons:,} neurons, {self.parameters:,} parameters, "
+            f"input {self.input_shape}, output {self.output!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for node in self.populations:
+            assert isinstance(node.op, Fire)
+            low, high = float(node.op.threshold.min()), float(node.op.threshold.max())
+            threshold = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+            rows.append((node.name, f"{self.neurons[node.name]:,}", threshold))
+        return notebook.table(repr(self), ("population", "neurons", "threshold"), rows)
 
     @cached_property
     def populations(self) -> tuple[Node, ...]:
@@ -226,6 +255,26 @@ class SpikingNet(Graph):
     def input_macs(self) -> int:
         """Multiply-accumulates of the layers that see the analog input."""
         return sum(count for name, count in self.macs.items() if name in self.static)
+
+
+class Converted(Protocol):
+    """What holds a spiking network, such as a `Conversion`."""
+
+    @property
+    def net(self) -> SpikingNet:
+        """The network."""
+
+
+def spiking_net(given: SpikingNet | Converted) -> SpikingNet:
+    """The spiking network of what a user hands in, or an error that says what it is."""
+    net = given if isinstance(given, SpikingNet) else getattr(given, "net", None)
+    if isinstance(net, SpikingNet):
+        return net
+    kind = type(given).__name__
+    raise UsageError(
+        f"Expected a spiking network or a Conversion, got {kind}. A trained network becomes one by "
+        "ratenorm.convert(model, example=x[:1], calibration=x)."
+    )
 
 
 Visit = Callable[[Node, Tensor], Tensor]

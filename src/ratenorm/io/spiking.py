@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ratenorm._version import __version__
-from ratenorm.arguments import check_kind
 from ratenorm.errors import FileFormatError, RatenormError
-from ratenorm.graph.net import Graph, Node, SpikingNet, run
+from ratenorm.graph.net import Converted, Graph, Node, SpikingNet, run, spiking_net
 from ratenorm.graph.ops import KINDS, Activation, AdaptiveAvgPool, Conv, Fire, Linear, Op
 from ratenorm.io.files import read_tensors, write_tensors
 
@@ -27,9 +26,9 @@ LARGEST_STEPS = 2**12  # with a bias of their own
 LARGEST_WINDOWS = 2**12  # of adaptive pooling, along one dimension
 
 
-def save(net: SpikingNet, path: str | os.PathLike[str], about: dict[str, Any] | None = None) -> Path:
+def save(net: SpikingNet | Converted, path: str | os.PathLike[str], about: dict[str, Any] | None = None) -> Path:
     """Write a spiking network. `about` is anything worth keeping with it, as JSON (where it came from, transforms)."""
-    check_kind("Saving a spiking network", "the network", net, SpikingNet, "a SpikingNet, such as `convert(...).net`")
+    net = spiking_net(net)
     nodes = [
         {"name": n.name, "kind": n.op.kind, "inputs": list(n.inputs), "settings": _plain(n.op.settings())}
         for n in net.nodes

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ratenorm import distributed
-from ratenorm.arguments import check_count, check_images, check_kind, check_labels
+from ratenorm.arguments import check_count, check_images, check_labels
 from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding
 from ratenorm.errors import DataError, UsageError
-from ratenorm.graph.net import SpikingNet, run
+from ratenorm.graph.net import Converted, SpikingNet, run, spiking_net
 from ratenorm.simulate.heap import give_back
 from ratenorm.simulate.result import Fit, LayerActivity, SimResult
 from ratenorm.simulate.simulate import EngineName, simulate
@@ -164,7 +164,7 @@ def _joined_fit(fit: Fit | None, steps: int) -> Fit | None:
 
 @undisturbed_call
 def evaluate(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     batches: Iterable[tuple[Tensor, Tensor] | Part],
     steps: int,
     *,
@@ -180,7 +180,7 @@ def evaluate(
     `so_far` are the sums of batches done before: the evaluation goes on from them and `batches` are the remaining ones.
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
-    check_kind("Evaluating", "the network", net, SpikingNet, "a SpikingNet, such as `convert(...).net`")
+    net = spiking_net(net)
     check_count("Evaluating", "steps", steps)
     if len(shape := net.shapes[net.output]) != 1:
         raise UsageError(

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ratenorm import notebook
 from ratenorm.errors import UsageError
 
 
@@ -62,7 +63,7 @@ class LayerActivity:
         return self.counts / steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimResult:
     """One run over T steps: the answer after every step, and the activity of every population."""
 
@@ -113,6 +114,17 @@ class SimResult:
     def accuracy(self, labels: Tensor) -> Tensor:
         """[T] fraction of the batch answered right after each step."""
         return (self.logits.argmax(-1) == labels.to(self.logits.device)).double().mean(1)
+
+    def __repr__(self) -> str:
+        return f"SimResult({self})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (layer.name, f"{layer.neurons:,}", f"{float(layer.spikes.sum()) / max(1, layer.neurons):.3g}")
+            for layer in self.layers
+        ]
+        spikes = notebook.line_plot("spikes in a step", self.spikes_per_step.tolist())
+        return notebook.table(str(self), ("population", "neurons", "spikes per neuron, all images"), rows) + spikes
 
     def __str__(self) -> str:
         batch = self.logits.shape[1]

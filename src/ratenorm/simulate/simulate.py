@@ -11,7 +11,7 @@ from ratenorm.arguments import check_count, check_finite, check_images, check_ki
 from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.engines.event import available
 from ratenorm.errors import DataError, SimulationError, UsageError
-from ratenorm.graph.net import SpikingNet, check_input
+from ratenorm.graph.net import Converted, SpikingNet, check_input, spiking_net
 from ratenorm.simulate.dense import DenseSimulation, chunks
 from ratenorm.simulate.engine_name import EngineName as EngineName
 from ratenorm.simulate.memory import available_memory, check_memory, estimate_memory
@@ -25,7 +25,7 @@ UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a
 
 
 def simulate(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     x: Tensor,
     steps: int,
     *,
@@ -45,7 +45,7 @@ def simulate(
     steps that the dense engine stacks into one batch: it changes speed and memory, never the result. `compiled` runs
     its step through `torch.compile`; None: on a GPU.
     """
-    check_kind("Simulating", "the network", net, SpikingNet, "a SpikingNet, such as `convert(...).net`")
+    net = spiking_net(net)
     check_images("Simulating", "the batch", x)
     check_count("Simulating", "steps", steps)
     check_count("Simulating", "chunk", chunk)
@@ -65,7 +65,7 @@ def simulate(
 
 
 def start(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     x: Tensor,
     engine: EngineName = "auto",
     coding: Coding | None = None,
@@ -76,9 +76,9 @@ def start(
     compiled: bool | None = None,
 ) -> DenseSimulation | EventSimulation:
     """A simulation before its first step, on the engine asked for, or on the dense one where that cannot run."""
+    net = spiking_net(net)
     if engine not in ENGINES:
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
-    check_kind("Simulating", "the network", net, SpikingNet, "a SpikingNet, such as `convert(...).net`")
     check_images("Simulating", "the batch", x)
     check_input(net, x)
     if coding is not None:
@@ -106,7 +106,7 @@ def start(
 
 
 def stream(
-    net: SpikingNet,
+    net: SpikingNet | Converted,
     x: Tensor,
     steps: int,
     *,

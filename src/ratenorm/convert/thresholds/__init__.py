@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratenorm.convert.thresholds.base import Method, SiteScale, from_json, parse
+from ratenorm.convert.thresholds.base import Method, SiteScale, as_method, from_json, parse
 from ratenorm.convert.thresholds.channel_norm import ChannelNorm
 from ratenorm.convert.thresholds.diehl import DataNorm, ModelNorm
 from ratenorm.convert.thresholds.equal_omega import EqualOmega
@@ -33,6 +33,7 @@ __all__ = [
     "SiteScale",
     "SpikeNorm",
     "Trained",
+    "as_method",
     "from_json",
     "parse",
     "read_out_start",

@@ -135,6 +135,19 @@ def _revive(value: Any) -> Any:
     return value
 
 
+def as_method(given: Method | type[Method] | str) -> Method:
+    """A method, its class, or its text."""
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str):
+        return parse(given)
+    if isinstance(given, type) and issubclass(given, Method):
+        return given()  # every setting has a default
+    raise UsageError(
+        f"Converting a network: the method is {given!r}. Give one such as MaxNorm() or 'percentile:99.9', or none."
+    )
+
+
 def parse(text: str) -> Method:
     """A method from the command line: `max`, `percentile:99.9`, `scaled:0.8:spike`, …"""
     label, *arguments = text.split(":")
