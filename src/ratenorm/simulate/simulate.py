@@ -9,16 +9,16 @@ from torch import Tensor
 
 from ratenorm.arguments import check_count, check_finite, check_images, check_kind
 from ratenorm.core.coding import Coding, Constant, Poisson
-from ratenorm.engines.event import available
 from ratenorm.errors import DataError, SimulationError, UsageError
 from ratenorm.graph.net import Converted, SpikingNet, check_input, spiking_net
 from ratenorm.simulate.dense import DenseSimulation, chunks
 from ratenorm.simulate.engine_name import EngineName as EngineName
+from ratenorm.simulate.event import available
 from ratenorm.simulate.memory import available_memory, check_memory, estimate_memory
 from ratenorm.simulate.result import SimResult
 
 if TYPE_CHECKING:
-    from ratenorm.engines.event.simulation import EventSimulation
+    from ratenorm.simulate.event.simulation import EventSimulation
 
 ENGINES: tuple[EngineName, ...] = ("auto", "dense", "event")
 UNASKED = 64 << 20  # bytes that are there: to ask the system takes as long as a small layer
@@ -92,9 +92,9 @@ def start(
     if reason is not None and engine == "event":
         raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")
     if engine != "dense" and reason is None:
-        missing = available.missing() or (available.uncached() if engine == "auto" else None)
+        missing = available.missing()
         if missing is None:
-            from ratenorm.engines.event.simulation import EventSimulation  # imports numba
+            from ratenorm.simulate.event.simulation import EventSimulation  # imports the core
 
             return EventSimulation(
                 net, x, coding, fit=fit, first_spikes=first_spikes, first_image=first_image, choose=engine == "auto"
