@@ -6,7 +6,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <limits>
 #include <optional>
 
 #include "isa.h"
@@ -17,9 +16,8 @@ using namespace ratenorm;
 
 namespace {
 
-template <class T, int N = 1> using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T, int N = 1> using InOut = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T, int N> using Out = nb::ndarray<nb::numpy, T, nb::ndim<N>>;
+template <class T> using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T> using Out = nb::ndarray<nb::numpy, T, nb::ndim<3>>;
 
 // The fields of a table by name; each is read once, and none may be left.
 class Fields {
@@ -104,14 +102,14 @@ StageTable stage_of(nb::dict given) {
     return table;
 }
 
-template <class T> Out<T, 3> array(std::unique_ptr<T[]> data, size_t a, size_t b, size_t c) {
+template <class T> Out<T> array(std::unique_ptr<T[]> data, size_t a, size_t b, size_t c) {
     T* raw = data.release();
     const nb::capsule owner(raw, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return Out<T, 3>(raw, {a, b, c}, owner);
+    return Out<T>(raw, {a, b, c}, owner);
 }
 
 // State [image, block, pixel, lane] as [image, channel, pixel].
-Out<float, 3> channels_first(const Stage& s, const float* from, int64_t images) {
+Out<float> channels_first(const Stage& s, const float* from, int64_t images) {
     const int64_t size = int64_t(s.channels) * s.pixels;
     auto out = std::make_unique_for_overwrite<float[]>(size_t(images * size));
     for (int64_t image = 0; image < images; ++image)
@@ -145,7 +143,7 @@ nb::tuple run(Chunk& chunk, State& state, const std::vector<In<float>>& bases, i
 }
 
 // [stage, (spikes, operations), step], all images together.
-Out<int64_t, 3> tallies(const Chunk& chunk) {
+Out<int64_t> tallies(const Chunk& chunk) {
     const size_t stages = chunk.program().size(), steps = size_t(chunk.steps());
     auto sums = std::make_unique<int64_t[]>(stages * 2 * steps);
     for (size_t k = 0; k < 2 * stages; ++k)
@@ -154,7 +152,7 @@ Out<int64_t, 3> tallies(const Chunk& chunk) {
     return array(std::move(sums), stages, 2, steps);
 }
 
-Out<float, 3> output(const Chunk& chunk) {
+Out<float> output(const Chunk& chunk) {
     const Stage& s = chunk.program()[chunk.program().size() - 1];
     if (s.kind != StageKind::output) throw nb::value_error("the last stage is a population, and no output");
     const size_t size = size_t(s.channels) * size_t(s.pixels);
@@ -223,17 +221,5 @@ NB_MODULE(_core, m) {
             auto out = std::make_unique_for_overwrite<float[]>(rows * pixels * channels);
             spikes_as_floats(chunk, k, out.get());
             return array(std::move(out), rows, pixels, channels);
-        }, nb::arg("stage"))
-        .def("add_fit", [](const Chunk& chunk, size_t k, InOut<int32_t> counts, In<float> target, InOut<double, 2> sums) {
-            const size_t size = size_t(chunk.images() * chunk.program()[population(chunk.program(), k)].size());
-            if (counts.size() != size || target.size() != size || sums.shape(0) != size_t(chunk.steps()) ||
-                sums.shape(1) != 2)
-                throw nb::value_error("add_fit: counts and target need a number a neuron, sums two a step");
-            add_fit(chunk, k, counts.data(), target.data(), sums.data());
-        }, nb::arg("stage"), nb::arg("counts").noconvert(), nb::arg("target").noconvert(), nb::arg("sums").noconvert())
-        .def("note_first_spikes", [](const Chunk& chunk, size_t k, int64_t first_step, InOut<int32_t> first) {
-            if (first.size() != size_t(chunk.images() * chunk.program()[population(chunk.program(), k)].size()))
-                throw nb::value_error("note_first_spikes: first needs a number a neuron");
-            note_first_spikes(chunk, k, first_step, first.data());
-        }, nb::arg("stage"), nb::arg("first_step"), nb::arg("first").noconvert());
+        }, nb::arg("stage"));
 }

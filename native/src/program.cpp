@@ -10,7 +10,7 @@ namespace ratenorm {
 
 namespace {
 
-// Checks of one program; `what` names what was wrong.
+// Checks of one stage of a program.
 struct Checked {
     size_t stage;
     const std::vector<StageTable>& stages;
@@ -424,33 +424,6 @@ Stop Chunk::run(State& state, const std::vector<View<const float>>& bases, int64
     state.detach();
     const Lease lease(threads_ - 1);
     return Runner(*this, state, bases, first_step, *lease).run(stage, extra, choose);
-}
-
-void add_fit(const Chunk& chunk, size_t stage, int32_t* counts, const float* target, double* sums) {
-    const int64_t words = chunk.program()[stage].row();
-    for (int64_t row = 0; row < chunk.rows(); ++row) {
-        const int64_t neuron0 = row / chunk.steps() * words * 16, step = row % chunk.steps();
-        const uint16_t* word = chunk.words(stage) + row * words;
-        for (int64_t w = 0; w < words; ++w)
-            for (int bit = 0; bit < 16; ++bit)
-                if (word[w] >> bit & 1) {
-                    const int64_t neuron = neuron0 + w * 16 + bit;
-                    sums[2 * step] += counts[neuron]++;
-                    sums[2 * step + 1] += double(target[neuron]);
-                }
-    }
-}
-
-void note_first_spikes(const Chunk& chunk, size_t stage, int64_t first_step, int32_t* first) {
-    const int64_t words = chunk.program()[stage].row();
-    for (int64_t row = 0; row < chunk.rows(); ++row) {
-        const int64_t neuron0 = row / chunk.steps() * words * 16, step = row % chunk.steps();
-        const uint16_t* word = chunk.words(stage) + row * words;
-        for (int64_t w = 0; w < words; ++w)
-            for (int bit = 0; bit < 16; ++bit)
-                if (int32_t& noted = first[neuron0 + w * 16 + bit]; (word[w] >> bit & 1) && noted == 0)
-                    noted = int32_t(first_step + step + 1);
-    }
 }
 
 void spikes_as_floats(const Chunk& chunk, size_t stage, float* out) {

@@ -142,9 +142,7 @@ class Chunk {
     std::vector<Choice> choices_; // by stage
 };
 
-// What only some simulations ask for, from the words of a chunk; not worth vectors.
-void add_fit(const Chunk&, size_t stage, int32_t* counts, const float* target, double* sums);
-void note_first_spikes(const Chunk&, size_t stage, int64_t first_step, int32_t* first);
+// [row, pixel, channel] for torch.
 void spikes_as_floats(const Chunk&, size_t stage, float* out);
 
 } // namespace ratenorm

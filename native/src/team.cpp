@@ -68,27 +68,15 @@ bool Team::claim(uint64_t& ticket, int& part) {
 }
 
 void Team::share(int parts, Call call, const void* job) {
-    for (int first = 0; first < parts; first += 0xFFFF) { // a ticket has 16 bits for a part
-        const int count = parts - first < 0xFFFF ? parts - first : 0xFFFF;
-        struct Shifted { Call call; const void* job; int first; } shifted{call, job, first};
-        call_ = [](const void* self, int part, int member) {
-            const Shifted& s = *static_cast<const Shifted*>(self);
-            s.call(s.job, s.first + part, member);
-        };
-        job_ = &shifted;
-        done_ = 0;
-        uint64_t ticket = (ticket_ & ~(TURN - 1)) + TURN + static_cast<uint64_t>(count);
-        ticket_ = ticket;
-        if (asleep_ > 0) {
-            const std::lock_guard lock(mutex_); // whoever is about to sleep looks at the ticket first
-            changed_.notify_all();
-        }
-        for (int part = 0; claim(ticket, part);) {
-            call_(job_, part, 0);
-            ++done_;
-        }
-        for (int tries = 0; done_ != count; ++tries) tries < PATIENCE ? pause() : std::this_thread::yield();
+    call_ = call, job_ = job, done_ = 0;
+    uint64_t ticket = (ticket_ & ~(TURN - 1)) + TURN + static_cast<uint64_t>(parts);
+    ticket_ = ticket;
+    if (asleep_ > 0) {
+        const std::lock_guard lock(mutex_); // whoever is about to sleep looks at the ticket first
+        changed_.notify_all();
     }
+    for (int part = 0; claim(ticket, part); ++done_) call_(job_, part, 0);
+    for (int tries = 0; done_ != parts; ++tries) tries < PATIENCE ? pause() : std::this_thread::yield();
 }
 
 void Team::help(int member) {
@@ -112,10 +100,7 @@ void Team::help(int member) {
             pause();
             ticket = ticket_;
         }
-        while (claim(ticket, part)) {
-            call_(job_, part, member);
-            ++done_;
-        }
+        for (; claim(ticket, part); ++done_) call_(job_, part, member);
     }
 }
 

@@ -22,8 +22,8 @@ class Team {
 
     int size() const { return 1 + static_cast<int>(threads_.size()); }
 
-    // Calls job(part, member) for every part below `parts`; `member` is below size() and differs between threads.
-    // The job must not throw.
+    // Calls job(part, member) for every part below `parts`, 65,535 at most; `member` is below size() and differs between
+    // threads. The job must not throw.
     template <class Job> void run(int parts, const Job& job) {
         if (parts <= 1 || threads_.empty()) {
             for (int part = 0; part < parts; ++part) job(part, 0);

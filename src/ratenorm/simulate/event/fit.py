@@ -8,26 +8,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ratenorm.simulate.event import _core
-from ratenorm.simulate.event.layout import Layout
-from ratenorm.simulate.event.tables import Array, flat
+from ratenorm.simulate.event.tables import Array
 from ratenorm.simulate.result import Fit
 
 
 class FitSums:
     """|n / t - r|^2 = |n|^2 / t^2 - 2 n.r / t + |r|^2, where |n|^2 and n.r change only when a neuron spikes."""
 
-    def __init__(self, layout: Layout, target: Tensor) -> None:
+    def __init__(self, target: Tensor) -> None:
         self._target = target
-        self._goal = flat(layout.to_lanes(target).numpy(), np.float32)
-        self._counts: Array = np.zeros(len(self._goal), np.int32)
+        self._counts = torch.zeros_like(target)
         self._sums: list[Array] = []  # growth of |n|^2 and of n.r in each step
 
-    def add(self, chunk: _core.Chunk, stage: int, spikes: Array, steps: int) -> None:
-        """After a chunk."""
-        sums = np.zeros((steps, 2))
-        chunk.add_fit(stage, self._counts, self._goal, sums)
-        self._sums.append(np.column_stack([2 * sums[:, 0] + spikes, sums[:, 1]]))
+    def add(self, spikes: Tensor) -> None:
+        """After a chunk, with its spikes [images, steps, …]."""
+        sums = np.empty((spikes.shape[1], 2))
+        for step, now in enumerate(spikes.unbind(1)):  # whole numbers, exact in float64
+            sums[step] = (
+                float((now * (2 * self._counts + 1)).sum(dtype=torch.float64)),
+                float((now * self._target).sum(dtype=torch.float64)),
+            )
+            self._counts += now
+        self._sums.append(sums)
 
     def fit(self) -> Fit:
         """The fit after every step."""
@@ -40,7 +42,10 @@ class FitSums:
 
     def keep(self, images: Sequence[int]) -> None:
         """Continue with some of the images only."""
-        chosen, count = list(images), len(self._target)
-        self._target = self._target[chosen]
-        self._goal = np.ascontiguousarray(self._goal.reshape(count, -1)[chosen]).reshape(-1)
-        self._counts = np.ascontiguousarray(self._counts.reshape(count, -1)[chosen]).reshape(-1)
+        self._target, self._counts = self._target[list(images)], self._counts[list(images)]
+
+
+def note_first(first: Tensor, spikes: Tensor, before: int) -> None:
+    """first = the step, from 1, of each neuron's first spike, where it had none before; 0 for none."""
+    for step, now in enumerate(spikes.unbind(1), before + 1):
+        first[(first == 0) & (now > 0)] = step

@@ -18,7 +18,7 @@ from ratenorm.graph.ops import Input, MaxPool
 from ratenorm.simulate.dense import analog_rates, chunks, encode, mean_outputs
 from ratenorm.simulate.event import _core
 from ratenorm.simulate.event.affine import ChunkValues, base, still_values
-from ratenorm.simulate.event.fit import FitSums
+from ratenorm.simulate.event.fit import FitSums, note_first
 from ratenorm.simulate.event.plan import Plan, Stage
 from ratenorm.simulate.event.relays import RelayState
 from ratenorm.simulate.event.tables import Array
@@ -54,9 +54,10 @@ class Group:
         self.dense_rows = [0] * len(stages)  # how many of them by convolution
         self.state = _core.State(settings.plan.program, len(x))
         targets = analog_rates(net, x) if settings.fit else {}
-        self.fits = {k: FitSums(stages[k].layout, targets[stages[k].name]) for k in self._firing() if targets}
-        early = self._firing() if settings.first_spikes else ()
-        self.first_spikes = {k: np.zeros(len(x) * _neurons(stages[k]), np.int32) for k in early}
+        firing = [k for k, stage in enumerate(stages) if stage.fires]
+        self.fits = {k: FitSums(targets[stages[k].name]) for k in firing if targets}
+        early = firing if settings.first_spikes else ()
+        self.first_spikes = {k: torch.zeros(len(x), *stages[k].layout.shape, dtype=torch.int32) for k in early}
         native = settings.plan.numbers()
         self.relays = {
             n.name: RelayState(n, net.fan_out[n.name])
@@ -64,9 +65,6 @@ class Group:
             if isinstance(n.op, MaxPool) and n.name not in native
         }
         self._take(x, list(range(first_image, first_image + len(x))), still_values(net, x, settings.plan.static))
-
-    def _firing(self) -> list[int]:
-        return [k for k, stage in enumerate(self.settings.plan.stages) if stage.fires]
 
     def _take(self, x: Tensor, numbers: list[int], still: dict[str, Tensor]) -> None:
         """Set up for these images: what does not change from step to step."""
@@ -84,11 +82,7 @@ class Group:
             relay.keep(chosen)
         for fit in self.fits.values():
             fit.keep(chosen)
-        before = len(self.x)
-        self.first_spikes = {
-            k: np.ascontiguousarray(first.reshape(before, -1)[chosen]).reshape(-1)
-            for k, first in self.first_spikes.items()
-        }
+        self.first_spikes = {k: first[chosen] for k, first in self.first_spikes.items()}
         self.state = self.state.kept(chosen)
         if self.total is not None:
             self.total = self.total[chosen]
@@ -138,23 +132,18 @@ class Group:
             given = values.full if stage.whole else values.linear
             parts = [part for part in map(given, names) if part is not None]
             if not parts:
-                return np.zeros(len(self.x) * values.steps * _neurons(stage), np.float32)
+                return np.zeros(len(self.x) * values.steps * stage.layout.lanes * stage.layout.pixels, np.float32)
             return stage.in_lanes(functools.reduce(torch.add, parts))
 
     def _output(self, chunk: _core.Chunk, values: ChunkValues, steps: int, threads: int) -> Tensor:
         """The output of every step, [images, steps, …]."""
         made, net = self.settings.plan, self.settings.net
         by_step = (len(self.x), steps, *net.shapes[net.output])
-        if (
-            made.outside is None
-            and made.stages[-1].node.name == net.output
-            and not made.stages[-1].fires
-            and (not made.stages[-1].relays)
-        ):
-            return torch.from_numpy(chunk.output()).view(by_step)
-        if made.outside is None:
-            return values.full(net.output).view(by_step)
         stage = made.outside
+        if stage is None and net.output in made.numbers() and not made.stages[-1].spikes:
+            return torch.from_numpy(chunk.output()).view(by_step)
+        if stage is None:
+            return values.full(net.output).view(by_step)
         value = base(net, stage.current, self.still) if stage.base is None else stage.base
         with torch_threads(threads):
             given = values.full if stage.whole else values.linear
@@ -165,12 +154,19 @@ class Group:
         return value.expand(by_step)
 
     def _note(self, chunk: _core.Chunk, steps: int) -> None:
-        tallies = chunk.tallies()
-        self.tallies.append(tallies)
-        for k, fit in self.fits.items():
-            fit.add(chunk, k, tallies[k, 0], steps)
-        for k, first in self.first_spikes.items():
-            chunk.note_first_spikes(k, self.step, first)
+        self.tallies.append(chunk.tallies())
+        for k in self.fits.keys() | self.first_spikes.keys():
+            spikes = self._spikes(chunk, k).unflatten(0, (len(self.x), steps))
+            if k in self.fits:
+                self.fits[k].add(spikes)
+            if k in self.first_spikes:
+                note_first(self.first_spikes[k], spikes, self.step)
+
+    def _spikes(self, chunk: _core.Chunk, k: int) -> Tensor:
+        """The spikes of a stage as torch reads them, [row, …], channels last in memory."""
+        shape = self.settings.plan.stages[k].layout.shape
+        spikes = torch.from_numpy(chunk.spikes(k))
+        return spikes.view(-1, *shape[1:], shape[0]).movedim(-1, 1) if shape else spikes.flatten()
 
     def _answer(self, by_image: Tensor, steps: int) -> Tensor:
         out = by_image.reshape(len(self.x), steps, -1).transpose(0, 1)
@@ -183,17 +179,10 @@ class Group:
         """A node that torch reads but does not compute: spikes, a relay, or the coded input."""
         number = self.settings.plan.numbers().get(node.name)
         if number is not None:
-            shape = self.settings.plan.stages[number].layout.shape
-            rows = torch.from_numpy(chunk.spikes(number)).view(len(self.x) * steps, -1)
-            return rows.view(len(rows), *shape[1:], shape[0]).movedim(-1, 1) if shape else rows.flatten()
+            return self._spikes(chunk, number)
         if isinstance(node.op, MaxPool):
             return self.relays[node.name].run(values.full(node.inputs[0]), len(self.x), steps)
         assert isinstance(node.op, Input)
         coding = self.settings.coding
         coded = [encode(coding, self.x, self.step + s, self.numbers) for s in range(steps)]
         return torch.stack(coded, 1).flatten(0, 1)
-
-
-def _neurons(stage: Stage) -> int:
-    """Numbers of one image's state, with the channels that fill up a block."""
-    return stage.layout.lanes * stage.layout.pixels

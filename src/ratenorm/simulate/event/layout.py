@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -76,11 +75,6 @@ class Layout:
         """[N, C, …] as flat [N, block, P, lane]."""
         lanes = self.to_lanes(value.float(), fill).view(len(value), self.pixels, self.blocks, self.width)
         return flat(lanes.transpose(1, 2).numpy(), np.float32)
-
-    def from_lanes(self, values: Array) -> Tensor:
-        """The reverse of `to_lanes`, from a flat array."""
-        value = torch.from_numpy(values).view(-1, self.pixels, self.lanes)[:, :, : self.channels]
-        return value.transpose(1, 2).reshape(-1, *self.shape)
 
     def by_channel(self, value: Tensor, fill: float = 0.0) -> Array | None:
         """A value of every neuron, [C, …], lane by lane where all pixels share it; else None."""

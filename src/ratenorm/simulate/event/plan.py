@@ -59,6 +59,10 @@ class Stage:
         return isinstance(self.node.op, MaxPool)
 
     @property
+    def spikes(self) -> bool:
+        return self.fires or self.relays
+
+    @property
     def current(self) -> str:
         """The node whose value is its current."""
         return self.node.inputs[0] if self.fires else self.node.name

@@ -127,7 +127,7 @@ class EventSimulation:
     def _activity(self, node: Node, k: int, tallies: Array) -> LayerActivity:
         layout = self.groups[0].settings.plan.stages[k].layout
         spikes, operations = torch.from_numpy(tallies[k].copy()).unbind()
-        early = [layout.from_lanes(group.first_spikes[k]) for group in self.groups if group.first_spikes]
+        early = [group.first_spikes[k] for group in self.groups if group.first_spikes]
         return LayerActivity(
             name=node.name,
             neurons=self.net.neurons[node.name],
