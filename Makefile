@@ -4,13 +4,15 @@ BIN := .venv/bin
 # What is measured: the zoo's networks, and for want of a PreActResNet-18 there the one of benchmarks/brief_resnet18.py.
 NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact_resnet18-cifar10.safetensors),runs/bench/preact_resnet18-brief/stage1.safetensors))
 
-.PHONY: demo test lint types bench peers reproduce torture clean help
+NATIVE := cmake -S . -DRATENORM_TESTS=ON
+
+.PHONY: demo test native-test sanitize test-arm lint types bench peers reproduce torture clean help
 
 help:          ## what can be made
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
 # --group needs pip >= 25.1; the venv's own pip may be older, so it is renewed first.
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/CMakeLists.txt native/src/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
@@ -21,6 +23,25 @@ demo: .venv/installed      ## train, convert, simulate and report CNN-7 on MNIST
 
 test: lint types .venv/installed   ## lint, types and tests (under 6 minutes, installation included)
 	$(BIN)/python -m pytest -n 2
+
+native-test:   ## the C++ core against plain loops, on every instruction set of this machine
+	$(NATIVE) -B build/native
+	cmake --build build/native
+	build/native/native/tests/core_test
+
+sanitize:      ## the same under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer
+	$(NATIVE) -B build/address -DRATENORM_SANITIZE=address,undefined
+	cmake --build build/address
+	build/address/native/tests/core_test
+	$(NATIVE) -B build/thread -DRATENORM_SANITIZE=thread
+	cmake --build build/thread
+	build/thread/native/tests/core_test 210
+
+test-arm:      ## the native tests for aarch64 in qemu (Debian: g++-aarch64-linux-gnu, qemu-user)
+	$(NATIVE) -B build/arm -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
+	cmake --build build/arm
+	qemu-aarch64 build/arm/native/tests/core_test 210
 
 lint: .venv/installed      ## ruff: rules and format
 	$(BIN)/ruff check src tests benchmarks paper
@@ -52,4 +73,4 @@ torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in
 	PYTHONPATH=. $(BIN)/python benchmarks/torture.py $(TORTURE)
 
 clean:         ## remove what the other targets made
-	rm -rf .venv .venv-peers runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peers build runs .pytest_cache .mypy_cache .ruff_cache

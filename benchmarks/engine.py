@@ -12,23 +12,20 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import torch
-from numpy import uintp
 from torch import Tensor
 
 from networks import Subject, subject
 from ratenorm.convert.grid import on_grid
-from ratenorm.engines.event.arrays import zeros
-from ratenorm.engines.event.vector_add import many_3x3
-from ratenorm.engines.event.vector_short import short_3x3
 from ratenorm.graph.net import INPUT, Node, SpikingNet, run
 from ratenorm.graph.ops import AdaptiveAvgPool, Conv, Fire, Input
 from ratenorm.simulate.simulate import simulate
@@ -135,29 +132,15 @@ def over_density(channels: int, size: int, repeats: int) -> list[dict[str, float
     return rows
 
 
-@numba.njit(nogil=True, boundscheck=False)
-def _add_floats(total, weights, factors, entries, rounds):  # type: ignore[no-untyped-def]
-    for _ in range(rounds):
-        many_3x3(total, uintp(0), uintp(96), weights, uintp(0), uintp(16), factors, uintp(0), entries, uintp(0),
-                 uintp(len(entries)))  # fmt: skip
-
-
-@numba.njit(nogil=True, boundscheck=False)
-def _add_shorts(total, weights, entries, rounds):  # type: ignore[no-untyped-def]
-    for _ in range(rounds):
-        short_3x3(total, weights, uintp(0), uintp(288), entries, uintp(0), uintp(len(entries)), uintp(16), uintp(0),
-                  uintp(96))  # fmt: skip
-
-
 def additions_a_second() -> dict[str, float]:
-    """What one core adds from first-level cache: 16 rows of 288 weights, over and over, sums in registers."""
-    total, whole, entries = zeros(288, np.float32), zeros(288, np.int32), np.arange(1024, dtype=np.uint32) % 16
-    floats, shorts, one = zeros(16 * 288, np.float32), zeros(16 * 288, np.int16), np.ones(1, np.float32)
-    jobs: dict[str, Callable[[], object]] = {
-        "float32": lambda: _add_floats(total, floats, one, entries, 200),
-        "int16": lambda: _add_shorts(whole, shorts, entries, 200),
-    }
-    return {name: 200 * len(entries) * 288 / seconds for name, seconds in best(jobs, 5).items()}
+    """What one core adds from first-level cache: the limit of the event engine (native/tests/limit.cpp)."""
+    source = Path(__file__).parents[1] / "native/tests/limit.cpp"
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "limit"
+        words = ["-std=c++20", "-O3", "-march=native", "-DRATENORM_ISA=native", f"-I{source.parents[1] / 'src'}"]
+        subprocess.run(["c++", *words, str(source), "-o", str(program)], check=True)
+        done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
+    return {"int16": float(done.stdout)}
 
 
 def slope(rows: list[dict[str, float]]) -> dict[str, float]:

@@ -1,20 +1,18 @@
-"""What a newcomer waits for, and what a long simulation takes: import, first compilation, memory over T.
+"""What a newcomer waits for, and what a long simulation takes: import, first simulation, memory over T.
 
     python benchmarks/first_use.py [--model vgg16] [--images 8] [--out benchmarks/results/first_use.json]
 
 Each figure comes from fresh processes and is the least of three: import of ratenorm beyond torch; the first
-`simulate` on the event engine with an empty cache of compiled code and again with the filled one; the peak of
-resident memory at T = 64 and at T = 1024 for each engine.
+and second `simulate` of a process on the event engine; the peak of resident memory at T = 64 and at T = 1024 for each
+engine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from ratenorm.workflows.environment import hardware, versions
@@ -33,15 +31,17 @@ sys.path.insert(0, {here!r})
 from networks import subject
 from ratenorm.simulate.simulate import simulate
 what = subject({model!r}, None, {images})
-began = time.perf_counter()
-simulate(what.conversion.net, what.images[:{images}], {steps}, engine={engine!r})
-print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+took = []
+for _ in range({calls}):
+    began = time.perf_counter()
+    simulate(what.conversion.net, what.images[:{images}], {steps}, engine={engine!r})
+    took.append(time.perf_counter() - began)
+print(*took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
-def run(program: str, cache: Path | None = None) -> list[float]:
-    environment = os.environ | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+def run(program: str) -> list[float]:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
 
 
@@ -52,19 +52,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/first_use.json"))
     args = parser.parse_args()
 
-    def simulation(steps: int, engine: str) -> str:
+    def simulation(steps: int, engine: str, calls: int = 1) -> str:
         here = str(Path(__file__).parent)
-        return SIMULATE.format(here=here, model=args.model, images=args.images, steps=steps, engine=engine)
+        return SIMULATE.format(here=here, model=args.model, images=args.images, steps=steps, engine=engine, calls=calls)
 
     figures: dict[str, object] = {"import_seconds_beyond_torch": min(run(IMPORT)[0] for _ in range(3))}
     print(f"import beyond torch: {figures['import_seconds_beyond_torch']:.2f} s")
-    empty, filled = [], []
-    for _ in range(3):
-        with tempfile.TemporaryDirectory() as cache:
-            empty.append(run(simulation(1, "event"), Path(cache))[0])
-            filled.append(run(simulation(1, "event"), Path(cache))[0])
-    figures |= {"first_call_seconds": min(empty), "first_call_seconds_with_cache": min(filled)}
-    print(f"first call: {min(empty):.1f} s compiling, {min(filled):.1f} s from the cache")
+    calls = [run(simulation(8, "event", 2)) for _ in range(3)]
+    first, second = (min(call[k] for call in calls) for k in (0, 1))
+    figures |= {"first_call_seconds": first, "second_call_seconds": second}
+    print(f"first call: {first:.3f} s, second: {second:.3f} s")
     engines = ("event", "auto", "dense")
     memory = {e: {str(t): min(run(simulation(t, e))[1] for _ in range(3)) for t in (64, 1024)} for e in engines}
     figures["peak_megabytes"] = memory

@@ -20,14 +20,14 @@ from torch import Tensor
 
 from engine import best
 from networks import Subject, subject
-from ratenorm.engines.event.plan import Stage
 from ratenorm.graph.net import SpikingNet, run
+from ratenorm.simulate.event import plan
 from ratenorm.simulate.simulate import simulate
 from ratenorm.workflows.environment import hardware, versions
 
 
 def without_lookup() -> AbstractContextManager[Any]:
-    return patch.object(Stage, "lookup", None)
+    return patch.object(plan, "lookup_of", lambda *_: None)
 
 
 def measured(what: Subject, steps: int, batch: int, repeats: int) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from ratenorm import records
 from ratenorm.cli.main import main
 from ratenorm.convert.thresholds import Latency
 from ratenorm.data import load
-from ratenorm.engines.event import available
 from ratenorm.io.files import is_stray
 from ratenorm.io.run_folder import LOCK, holds_a_run
+from ratenorm.simulate.event import available
 from ratenorm.workflows import sweep
 from ratenorm.workflows import train as training
 from torturing.forks import child, end_after, wait
@@ -111,8 +111,8 @@ def fire_at(
     """`each` signals of each kind, at moments spread over what is left to do; counts of what went wrong."""
     began = time.monotonic()
     job = JOBS[name](folder)
-    torch.optim.SGD([torch.zeros(1)])  # the first optimizer imports for seconds, and so does numba:
-    available.missing()  # here, and not in every fork
+    torch.optim.SGD([torch.zeros(1)])  # the first optimizer imports for seconds
+    available.missing()  # imports the core here, and not in every fork
     start = time.monotonic()
     _unbroken(lambda: job.run(folder / "whole"))
     expected, length = job.answer(folder / "whole"), time.monotonic() - start

@@ -481,7 +481,7 @@ def test_evaluations_that_cannot_be(
 def test_evaluate_says_what_was_chosen_and_what_early_exit_makes_of_it(
     spiking_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ratenorm.engines.event import costs
+    from ratenorm.simulate.event import costs
 
     words = ["evaluate", str(spiking_file), "--steps", "6", "--images", "25", "--batch-size", "10"]
     assert main([*words, "--out", str(tmp_path / "a"), "--early-exit", "2"]) == 0

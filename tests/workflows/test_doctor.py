@@ -46,11 +46,12 @@ def test_engines_that_differ_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     assert states(doctor.examine())["engines"] == "bad"
 
 
-def test_a_cache_that_cannot_be_written_is_noted_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.available, "uncached", lambda: "no folder")
+def test_a_missing_core_is_noted_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.available, "missing", lambda: "compiled core is not installed (ImportError: no)")
     found = next(check for check in doctor.examine() if check.name == "engines")
     assert found.state == "note"
-    assert "NUMBA_CACHE_DIR" in str(found)
+    assert "only the dense engine runs here" in found.detail
+    assert "C++20 compiler" in found.fix
 
 
 def test_a_file_that_comes_back_different_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from torch import nn
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.data import data_root, verify
-from ratenorm.engines.event import available
 from ratenorm.errors import RatenormError
 from ratenorm.io.spiking import load, save
+from ratenorm.simulate.event import available
 from ratenorm.simulate.simulate import simulate
 from ratenorm.workflows.environment import hardware, versions
 
@@ -116,20 +116,14 @@ def _files() -> Check:
 
 def _engines() -> Check:
     """The event engine against the dense one, spike for spike: `convert` puts weights where both are exact."""
+    if (missing := available.missing()) is not None:
+        return Check(
+            "engines", "note", f"only the dense engine runs here: the event engine's {missing}", available.CURE
+        )
     model, images = _tiny()
     net = convert(model, MaxNorm(), example=images[:1], calibration=images).net
     dense, event = (simulate(net, images, 32, engine=name) for name in ("dense", "event"))  # type: ignore[arg-type]
-    same = all(torch.equal(dense.spikes[name], event.spikes[name]) for name in dense.spikes)
-    if event.engine.startswith("dense"):
-        return Check("engines", "note", "only the dense engine runs here", "pip install numba, for the fast one")
-    if not same:
-        return Check("engines", "bad", "event and dense engine differ", "delete numba's cache, or install numba again")
-    if available.uncached():
-        return Check(
-            "engines",
-            "note",
-            "event and dense engine agree spike for spike, but compiled code has no folder to be kept in: auto takes "
-            "the dense engine",
-            "set NUMBA_CACHE_DIR to a folder that can be written",
-        )
-    return Check("engines", "ok", "event and dense engine agree spike for spike; compiled code is kept")
+    if not all(torch.equal(dense.spikes[name], event.spikes[name]) for name in dense.spikes):
+        return Check("engines", "bad", "event and dense engine differ", "install ratenorm again, and report it")
+    sets = available.instruction_sets()
+    return Check("engines", "ok", f"event and dense engine agree spike for spike; the event engine runs on {sets[0]}")

@@ -1,1 +1,0 @@
-"""The event engine."""
