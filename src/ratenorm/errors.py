@@ -20,6 +20,10 @@ class UsageError(RatenormError):
     exit_code = 2
 
 
+class SettingError(UsageError, ValueError):
+    """A setting of a method, a layer or a coding lies outside what is allowed."""
+
+
 class DataError(RatenormError):
     """A data set is missing, truncated, corrupt or does not fit."""
 

@@ -287,9 +287,9 @@ def test_no_spelling_is_left_out() -> None:
     modules, functions, methods = set(), set(), set()
     for entry, shape in ALL.values():
         traced = trace(as_module(entry), torch.randn(1, *shape))
-        for node in traced.module.graph.nodes:
+        for node in traced.graph.nodes:
             if node.op == "call_module":
-                modules.add(type(traced.module.get_submodule(str(node.target))))
+                modules.add(type(traced.module(str(node.target))))
             elif node.op == "call_function":
                 functions.add(node.target)
             elif node.op == "call_method":

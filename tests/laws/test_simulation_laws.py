@@ -234,7 +234,7 @@ def test_a_silent_layer_has_no_omega() -> None:
         (torch.zeros(2, 2, 4, 5), {}, SimulationError, r"\(2, 2, 4, 5\)"),
         (torch.zeros(2, 2, 4, 4, dtype=torch.uint8), {}, SimulationError, "uint8"),
         (torch.zeros(2, 2, 4, 4), {"steps": 0}, UsageError, "steps is 0"),
-        (torch.zeros(2, 2, 4, 4), {"chunk": 0}, UsageError, "chunk 0"),
+        (torch.zeros(2, 2, 4, 4), {"chunk": 0}, UsageError, "chunk is 0"),
         (torch.zeros(2, 2, 4, 4), {"engine": "quantum"}, UsageError, "'quantum'"),
     ],
     ids=["shape", "type", "steps", "chunk", "engine"],

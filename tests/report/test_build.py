@@ -17,7 +17,7 @@ import pytest
 
 from ratenorm import records, report
 from ratenorm.errors import DataError, UsageError
-from ratenorm.report import plots
+from ratenorm.report import measures, plots, summary, svg
 
 Make = Callable[..., dict[str, Any]]
 
@@ -53,7 +53,7 @@ def test_everything_asked_for_is_in_it(demo: tuple[report.BuildResult, float]) -
     for words in (
         "comes within one point of its ANN (99.10 %) after", "reduced: 1,000 of 10,000 test images", "settled at step",
         "times slower than the ANN", "Rate Norm Layer", "start potential θ/2", "torch 2.13.0", "AMD EPYC",
-        "bits × bits", "fires at 41 %", "Lower its threshold", "ceil(log2(T + 1)) bits", "0.9286",
+        "bits × bits", "fires at 41 %", "Lower its threshold", "ceil(log2(T + 1)) bits", "92.86 %",
     ):  # fmt: skip
         assert words in text, words
 
@@ -223,3 +223,70 @@ def test_more_images_than_shown_are_counted(make_record: Make, tmp_path: Path) -
     text = report.build([path], tmp_path / "r.html").path.read_text("utf-8")
     assert "The first 8 of 9 images are shown." in text
     assert text.count('class="panel"') == 8
+
+
+def test_every_record_of_the_repository_is_shown_alone_and_together(undrawn: None, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    files = sorted((root / "paper" / "results").glob("*.json"))
+    records_there = [file for file in files if "runs" in json.loads(file.read_text(encoding="utf-8"))]
+    assert len(records_there) >= 10
+    together = report.build(records_there, tmp_path / "all.html")
+    text = together.path.read_text("utf-8")
+    assert text.count('class="sortable"') >= 3
+    assert together.size < 2_000_000  # without plots
+    assert "more sets of images are in the table below" in text
+    for file in records_there[:2]:
+        assert report.build([file], tmp_path / "one.html").runs > 0
+
+
+def test_one_plot_that_fails_does_not_take_the_page_down(
+    make_record: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: plots.Plot, size: object) -> str:
+        raise RuntimeError("layout of <this>")
+
+    monkeypatch.setattr(plots.Plot, "_inline", broken)
+    records.write(tmp_path / "record.json", make_record())
+    text = report.build([tmp_path], tmp_path / "report.html").path.read_text("utf-8")
+    assert "could not be drawn (RuntimeError: layout of &lt;this&gt;)" in text
+    assert "Accuracy (%) when answering at step T" in text
+
+
+def test_small_tick_labels_are_not_rounded_away() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    ax = figure.subplots()
+    ax.plot([0, 1], [0, 1])
+    ax.set_yticks([0.001], ["0.001"])
+    assert ">0.001<" in svg.inline_svg(figure, "x", "a plot")
+
+
+def test_a_run_folder_shows_its_training(make_record: Make, tmp_path: Path, undrawn: None) -> None:
+    records.write(tmp_path / "record.json", make_record())
+    lines = [{"stage": "stage1", "epoch": e, "loss": 1.0 / e, "accuracy": 0.9, "seconds": 3.0} for e in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "broken\n")
+    text = report.build([tmp_path], tmp_path / "report.html").path.read_text("utf-8")
+    assert '<section id="training">' in text
+    assert "the end of each stage" in text
+    drawn = plots.training_plot("run", lines, 0).figure()
+    assert len(drawn.axes) == 2
+
+
+def test_at_most_ten_curves_are_drawn_together(make_record: Make) -> None:
+    record = make_record()
+    many = [{**record["runs"][0], "name": f"run {i}"} for i in range(23)]
+    runs = measures.runs_of([{**record, "runs": many}])
+    drawn, rest = measures.in_plots(runs)
+    assert (len(drawn), len(rest)) == (10, 13)
+    assert [len(p.draw.args[0]) for p in plots.more_accuracy_plots(rest)] == [10, 3]
+
+
+def test_runs_on_different_images_share_no_headline(make_record: Make) -> None:
+    record = make_record()
+    other = {**record, "data": {**record["data"], "name": "cifar10"}}
+    runs = measures.runs_of([record, other])
+    sentence = summary.headline(runs)
+    assert f"{record['data']['name']}, " in sentence
+    assert "cifar10, " in sentence
+    assert summary.tiles(runs) == []

@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ratenorm import distributed
+from ratenorm.arguments import check_kind
 from ratenorm.calibrators.base import Calibrator
 from ratenorm.calibrators.step_bias import StepBias
 from ratenorm.calibrators.walk import Walk, with_fires
@@ -58,13 +59,14 @@ def calibrate(
         >>> rn.calibrate(conversion, x, steps=2).calibrated[0].steps
         2
     """
+    check_kind("Calibrating", "the conversion", conversion, Conversion, "what `convert` returned")
     method = StepBias() if method is None else method
     if not isinstance(method, Calibrator):
         raise UsageError(f"Calibrating: {method!r} is not a calibrator. Give one such as StepBias().")
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= LARGEST_STEPS:
         raise UsageError(f"Calibrating: steps is {steps!r}; it must be a whole number from 1 to {LARGEST_STEPS}.")
     given = images if isinstance(images, Calibration) else Calibration(_checked(images))
-    given.fit(conversion.net.input_shape)
+    given.fit(conversion.net.input_shape, conversion.net.dtypes)
     ordered = given.in_own_order()
     if given.shared:  # each process takes its share of the sorted images
         here = distributed.world()

@@ -25,6 +25,11 @@ class Calibration:
         self.shared = shared and distributed.world().size > 1
         if isinstance(images, Tensor):
             images = images.split(batch_size) if images.ndim else [images]
+        if not isinstance(images, Iterable):
+            raise CalibrationError(
+                f"Calibrating: the images are given as calibration={images!r}; give a tensor of images, or batches of "
+                "them, for example `calibration=x[:1000]`."
+            )
         found = [self._images(i, item) for i, item in enumerate(images)]
         self.batches = [batch for batch in found if len(batch)]
         if not self.batches:
@@ -74,8 +79,10 @@ class Calibration:
         low, high = (distributed.largest(ends) if self.shared else ends).tolist()
         return -low, high
 
-    def fit(self, input_shape: tuple[int, ...]) -> None:
-        """Refuse images that do not fit the network."""
+    def fit(self, input_shape: tuple[int, ...], kinds: frozenset[torch.dtype] = frozenset()) -> None:
+        """Refuse images that do not fit the network; bring them to the type of its numbers."""
+        if len(kinds) == 1:
+            self.batches = [batch.to(next(iter(kinds))) for batch in self.batches]
         for i, batch in enumerate(self.batches):
             if tuple(batch.shape[1:]) != input_shape:
                 raise CalibrationError(

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ratenorm.arguments import check_kind, check_start
+from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
 from ratenorm.convert.grid import on_grid
@@ -77,6 +79,7 @@ class Conversion:
         return tuple(self.net.sums.in_double)
 
 
+@undisturbed_call
 def convert(
     model: nn.Module,
     method: Method | type[Method] | str | None = None,
@@ -115,6 +118,8 @@ def convert(
         >>> conversion.method, conversion.v0
         (EqualOmega(omega=2.3), 0.5)
     """
+    if method is not None:
+        check_kind("Converting a network", "the method", method, Method, "a threshold method, such as MaxNorm()")
     if max_pool not in ("gated", "average"):
         raise UsageError(f"Converting a network: max_pool is {max_pool!r}, it must be 'gated' or 'average'.")
     chosen = None if method is None else as_method(method)
@@ -136,20 +141,23 @@ def recommended(analog: Graph) -> Method:
     return Trained() if trained and all(trained) else EqualOmega(2.3)
 
 
+@undisturbed_call
 def convert_graph(
     analog: Graph, method: Method, calibration: Calibration | None, v0: float, report: SupportReport
 ) -> Conversion:
     """The second half of `convert`, for a network that is lowered already: several methods can share the first half."""
-    if not 0.0 <= v0 < 1.0:
-        raise UsageError(f"Converting a network: v0 is {v0}; it is a fraction of the threshold and must lie in [0, 1).")
+    v0 = check_start("Converting a network", v0)
     if not sites(analog):
         raise ConversionError(
             "Converting a network: it has no activation that could become spiking neurons. Was its ReLU "
             "left out, or applied outside the module?"
         )
     if calibration is not None:
-        calibration.fit(analog.input_shape)
+        calibration.fit(analog.input_shape, analog.dtypes)
     scales = method.scales(analog, calibration)
+    if len(analog.dtypes) == 1:  # thresholds are numbers of the network's own type, whatever torch's default is
+        [kind] = analog.dtypes
+        scales = {name: SiteScale(s.threshold.to(kind), s.amplitude.to(kind)) for name, s in scales.items()}
     return Conversion(spiking(analog, scales, v0), analog, scales, method, v0, report)
 
 

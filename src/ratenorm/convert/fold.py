@@ -287,7 +287,7 @@ def _join(work: _Work) -> bool:
                 scales.append(vector)
             else:
                 sources.append(name)
-                scales.append(torch.ones(shape[0]))
+                scales.append(torch.ones(shape[0], dtype=torch.float32))
         if not found:
             continue
         last = max(sources, key=lambda s: [n.name for n in work.nodes].index(s))

@@ -70,7 +70,8 @@ def _images(shape: tuple[int, ...]) -> Tensor:
     """Half of them like pixels from 0 to 1, half like pixels that were normalised."""
     generator = torch.Generator().manual_seed(0)
     half = (IMAGES // 2, *shape)
-    return torch.cat([torch.rand(half, generator=generator), torch.randn(half, generator=generator)])
+    pixels = torch.rand(half, generator=generator, dtype=torch.float32)
+    return torch.cat([pixels, torch.randn(half, generator=generator, dtype=torch.float32)])
 
 
 def gridded(net: SpikingNet, together: int) -> SpikingNet:

@@ -6,17 +6,22 @@ report with its name, its source line and a remedy; nothing is skipped silently.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.remedies import remedy_for
 from ratenorm.convert.support import Entry, Kind, SupportReport
-from ratenorm.convert.trace import BATCHES, Traced, source_line, trace
+from ratenorm.convert.trace import BATCHES, Traced, known_as, source_line, trace
 from ratenorm.errors import ConversionError
 from ratenorm.graph.net import INPUT, Graph, Node, run
 from ratenorm.graph.ops import Activation, Input, Op
@@ -91,7 +96,7 @@ class Lowering:
         self._labels = self._name_calls()
         output: Any = None
         input_shape: tuple[int, ...] = ()
-        for at in self.traced.module.graph.nodes:
+        for at in self.traced.graph.nodes:
             if at.op == "placeholder":
                 if self._is_tensor(at):
                     self.nodes.append(Node(INPUT, Input()))
@@ -109,11 +114,18 @@ class Lowering:
         if not report.convertible:
             return None, report
         if not isinstance(output, Ref):
+            kind = type(output).__name__.removeprefix("immutable_")
             raise ConversionError(
-                f"Converting a network: it returns a {type(output).__name__}, and only one tensor that "
+                f"Converting a network: it returns a {kind}, and only one tensor that "
                 "depends on the input can be read out. Wrap it so that it returns its logits."
             )
-        return Graph(tuple(self.nodes), output.name, input_shape), report
+        graph = Graph(tuple(self.nodes), output.name, input_shape)
+        return (graph.to(self._dtype()) if len(graph.dtypes) > 1 else graph), report
+
+    def _dtype(self) -> torch.dtype:
+        """The type of the numbers that the network gives."""
+        found: torch.dtype = self.value(next(at for at in self.traced.graph.nodes if at.op == "output")).dtype
+        return found
 
     def _lower(self, at: fx.Node) -> Any:
         args = tuple(self._resolve(a) for a in at.args)
@@ -136,8 +148,8 @@ class Lowering:
         from ratenorm.convert.handlers import FUNCTIONS, METHODS, MODULES  # they import this module
 
         if at.op == "call_module":
-            module = self.traced.module.get_submodule(str(at.target))
-            if handler := MODULES.get(type(module)):
+            module = self.traced.module(str(at.target))
+            if handler := MODULES.get(known_as(module)):
                 return handler(self, at, module, args)
             raise Refused(f"{type(module).__name__} has no spiking form here", remedy_for(type(module).__name__))
         table = FUNCTIONS if at.op == "call_function" else METHODS
@@ -152,7 +164,9 @@ class Lowering:
 
     def _in_place(self, at: fx.Node) -> bool:
         if at.op == "call_module":
-            return bool(getattr(self.traced.module.get_submodule(str(at.target)), "inplace", False))
+            return bool(getattr(self.traced.module(str(at.target)), "inplace", False))
+        if at.target in (operator.iadd, operator.isub, operator.imul, operator.itruediv):
+            return True
         called = getattr(at.target, "__name__", str(at.target))
         return bool(at.kwargs.get("inplace", False)) or (called.endswith("_") and not called.endswith("__"))
 
@@ -174,7 +188,7 @@ class Lowering:
 
     def _name_calls(self) -> dict[fx.Node, str]:
         labels: dict[fx.Node, str] = {}
-        for at in self.traced.module.graph.nodes:
+        for at in self.traced.graph.nodes:
             label = str(at.target) if at.op == "call_module" else at.name
             self.calls[label] += 1
             labels[at] = label if self.calls[label] == 1 else f"{label}@{self.calls[label]}"
@@ -205,20 +219,40 @@ def lower(model: nn.Module, example: Tensor, max_pool: str = "gated") -> tuple[G
     graph, report = Lowering(traced, max_pool).run()
     report.require()
     assert graph is not None
-    if max_pool == "gated":  # with "average" the function changes, as was asked for
-        _check_function(graph, traced, example)
+    _check_function(graph, traced, example, max_pool)
     return graph, report
 
 
+class _Averaging(TorchFunctionMode):
+    """Every max-pooling gives the average over its window instead, as `max_pool="average"` makes of it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        called = getattr(func, "__name__", "")
+        if called not in _MAX_POOLS:
+            return func(*args, **(kwargs or {}))
+        pool = F.avg_pool2d if called.endswith("2d") else F.avg_pool1d
+        a = dict(zip(_MAX_POOLS[called], args, strict=False)) | (kwargs or {})
+        stride = a.get("stride") or a["kernel_size"]
+        return pool(a["input"], a["kernel_size"], stride, a.get("padding", 0), a.get("ceil_mode", False), False)
+
+
+_ARGUMENTS = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+_MAX_POOLS = dict.fromkeys(("max_pool1d", "max_pool2d"), _ARGUMENTS)
+
+
 @torch.no_grad()
-def _check_function(graph: Graph, traced: Traced, example: Tensor) -> None:
+def _check_function(graph: Graph, traced: Traced, example: Tensor, max_pool: str) -> None:
     """Compare with the network itself on random images: what a trace cannot see must not pass silently.
 
-    torch.fx records `y += 1` as an addition even where y shares its memory with a value read later, and a number
-    computed from the batch size looks like a constant.
+    A value changed in place may share its memory with one that is read later, and a number computed from the batch size
+    looks like a constant.
     """
-    noise = torch.rand(BATCHES[1], *example.shape[1:], generator=torch.Generator().manual_seed(0)).to(example)
-    expected, found = traced.original(noise.clone()), run(graph, noise)
+    like = next((t for node in graph for t in node.op.tensors().values()), example)
+    noise = torch.rand(BATCHES[1], *example.shape[1:], generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    noise = noise.to(like)
+    with _Averaging() if max_pool == "average" else nullcontext():
+        expected = traced.original(noise.clone())
+    found = run(graph, noise)
     tolerance = 1e-3 * max(1e-6, float(expected.nan_to_num(0.0, 0.0, 0.0).abs().amax()))
     if found.shape != expected.shape or not torch.allclose(found, expected, 1e-3, tolerance, equal_nan=True):
         raise ConversionError(
@@ -228,6 +262,7 @@ def _check_function(graph: Graph, traced: Traced, example: Tensor) -> None:
         )
 
 
+@undisturbed_call
 def inspect(model: nn.Module, example: Tensor, max_pool: str = "gated") -> SupportReport:
     """The support report alone: what conversion would do with every part, and what stands in its way."""
     return Lowering(trace(model, example), max_pool).run()[1]

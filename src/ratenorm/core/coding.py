@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ratenorm.errors import SettingError
+
 _ODD_1, _ODD_2 = -7046029254386353131, -4417276706812531889  # splitmix64's multipliers as signed integers
 _STEP = -0x61C8864680B583EB  # its increment
 
@@ -37,7 +39,7 @@ class Poisson:
 
     def __post_init__(self) -> None:
         if not self.amplitude > 0:
-            raise ValueError(f"Poisson coding: amplitude is {self.amplitude}, it must be positive")
+            raise SettingError(f"Poisson coding: amplitude is {self.amplitude}, it must be positive.")
 
     def encode(self, x: Tensor, step: int, first_image: int = 0) -> Tensor:
         """The input at step `step` (from 0) for images `first_image`, `first_image + 1`, …"""

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ratenorm.errors import SettingError
+
 # A layer whose input is never positive would drive the running maximum to zero and the rate to 0/0.
 SMALLEST_MAX = 1e-6
 SMALLEST_P = 1e-4  # of a trained p
@@ -161,13 +163,13 @@ class RateNorm(nn.Module):
     ) -> None:
         super().__init__()
         if levels is not None and (type(levels) is not int or not 1 <= levels <= LARGEST_LEVELS):
-            raise ValueError(f"RateNorm: levels is {levels!r}, it must be a whole number from 1 to {LARGEST_LEVELS}")
+            raise SettingError(f"RateNorm: levels is {levels!r}, it must be a whole number from 1 to {LARGEST_LEVELS}.")
         if channels is not None and (levels is None or channels < 1):
-            raise ValueError(f"RateNorm: channels is {channels!r}; it must be at least 1, and belongs to levels")
+            raise SettingError(f"RateNorm: channels is {channels!r}; it must be at least 1, and belongs to levels.")
         if not 0.0 < momentum <= 1.0:
-            raise ValueError(f"RateNorm: momentum is {momentum}, it must lie in (0, 1]")
+            raise SettingError(f"RateNorm: momentum is {momentum}, it must lie in (0, 1].")
         if output not in ("rate", "activation"):
-            raise ValueError(f"RateNorm: output is {output!r}, it must be 'rate' or 'activation'")
+            raise SettingError(f"RateNorm: output is {output!r}, it must be 'rate' or 'activation'.")
         self.momentum = momentum
         self.output: Output = output
         self.frozen = False

@@ -6,6 +6,7 @@ time, and remedies are tried on the same images.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,9 +14,12 @@ import torch
 from torch import Tensor
 
 from ratenorm import notebook
+from ratenorm.arguments import check_count, check_images, check_kind, check_labels
+from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.convert import Conversion, with_start
-from ratenorm.diagnose.hybrid import analog_run, answers, currents_at_rest, original
+from ratenorm.diagnose.hybrid import analog_run, currents_at_rest, original, outputs
 from ratenorm.errors import UsageError
+from ratenorm.graph.net import check_input
 from ratenorm.simulate.dense import analog_rates
 from ratenorm.simulate.result import LayerActivity
 from ratenorm.simulate.simulate import simulate
@@ -107,26 +111,45 @@ def _row(layer: LayerFigures) -> str:
     )
 
 
+@undisturbed_call
 def diagnose(conversion: Conversion, images: Tensor, labels: Tensor | None = None, steps: int = 32) -> Diagnosis:
     """Find what a converted network loses against its ANN, layer by layer, on some images.
 
     Without labels, agreement with the ANN's answers takes the place of accuracy. Costs L + 4 simulations.
     """
-    if len(images) == 0 or steps < 1:
-        raise UsageError(
-            f"Diagnosing: {len(images)} images and {steps} steps were given; at least one of each is needed."
-        )
+    check_kind("Diagnosing", "the conversion", conversion, Conversion, "what `convert` returned")
+    check_images("Diagnosing", "the batch", images)
+    check_count("Diagnosing", "steps", steps)
+    if len(images) == 0:
+        raise UsageError("Diagnosing: there is no image; at least one is needed.")
+    check_input(conversion.net, images)
     net = conversion.net
-    ann = original(conversion.analog, images).argmax(-1)
-    truth = ann if labels is None else labels
+    shape = net.shapes[net.output]
+    if math.prod(shape) < 2:
+        raise UsageError(
+            f"Diagnosing: the network gives one number an image (shape {list(shape)}), and there is no class to be "
+            "right about. Compare `simulate(...).logits` with the ANN's output instead."
+        )
+    truth = original(conversion.analog, images).flatten(1) if labels is None else labels
+    if labels is not None:
+        check_labels("Diagnosing", labels, len(images))
+        if len(shape) != 1:
+            raise UsageError(
+                f"Diagnosing: one label for each image, but outputs of shape {list(shape)}. Leave the labels out: "
+                "agreement with the ANN is measured then, place by place."
+            )
 
-    def right(predicted: Tensor) -> float:
-        return float((predicted == truth).double().mean())
+    def right(given: Tensor) -> float:
+        """The share of images answered right; of a map, the share of its pixels."""
+        if labels is not None:
+            return float((given.argmax(-1) == truth.to(given.device)).double().mean())
+        found, wanted = (o.reshape(len(images), *shape).argmax(1) for o in (given, truth))
+        return float((found == wanted).double().mean())
 
     result = simulate(net, images, steps, engine="dense", fit=True, first_spikes=True)
     rates = analog_rates(net, images)
-    ann_accuracy, clipped = right(ann), right(analog_run(net, images).argmax(-1))
-    spiking = right(result.logits[-1].argmax(-1))
+    ann_accuracy, clipped = right(original(conversion.analog, images)), right(analog_run(net, images))
+    spiking = right(result.logits[-1])
     rest = currents_at_rest(net)
     findings = [
         *_clipping(conversion, images, right, ann_accuracy, clipped),
@@ -151,7 +174,7 @@ def _clipping(conversion: Conversion, images: Tensor, right: Any, ann: float, cl
     if ann - clipped < WORTH_SAYING:
         return []
     gains = {
-        node.name: right(analog_run(conversion.net, images, {node.name}).argmax(-1)) - clipped
+        node.name: right(analog_run(conversion.net, images, {node.name})) - clipped
         for node in conversion.net.populations
     }
     worst = max(gains, key=lambda name: gains[name])
@@ -179,7 +202,7 @@ def _slowness(
     """What each layer loses at T: the accuracy gained when it, too, is made analog."""
     names = [layer.name for layer in layers]
     ladder = [spiking] + [
-        right(answers(conversion.net, images, rates, names[: i + 1], steps)) for i in range(len(names))
+        right(outputs(conversion.net, images, rates, names[: i + 1], steps)) for i in range(len(names))
     ]
     findings = []
     for i, layer in enumerate(layers):
@@ -211,7 +234,7 @@ def _remedies(conversion: Conversion, images: Tensor, right: Any, spiking: float
     """What helps, tried on the same images."""
     found = []
     if conversion.v0 != 0.5:
-        better = simulate(with_start(conversion.net, 0.5), images, steps, engine="dense").logits[-1].argmax(-1)
+        better = simulate(with_start(conversion.net, 0.5), images, steps, engine="dense").logits[-1]
         gain = right(better) - spiking
         if gain >= WORTH_SAYING:
             found.append(
@@ -223,7 +246,7 @@ def _remedies(conversion: Conversion, images: Tensor, right: Any, spiking: float
                     "v0 = 0.5",
                 )
             )
-    longer = simulate(conversion.net, images, 2 * steps, engine="dense").logits[-1].argmax(-1)
+    longer = simulate(conversion.net, images, 2 * steps, engine="dense").logits[-1]
     gain = right(longer) - spiking
     if gain >= WORTH_SAYING:
         found.append(

@@ -66,12 +66,12 @@ class PartlyAnalog(DenseSimulation):
         return spikes if rates is None else rates.expand(len(elapsed), *rates.shape).flatten(0, 1), tally
 
 
-def answers(net: SpikingNet, x: Tensor, rates: dict[str, Tensor], analog: Collection[str], steps: int) -> Tensor:
-    """The class of each image after `steps` steps with some populations analog."""
+def outputs(net: SpikingNet, x: Tensor, rates: dict[str, Tensor], analog: Collection[str], steps: int) -> Tensor:
+    """The mean output for each image after `steps` steps with some populations analog."""
     simulation = PartlyAnalog(net, x, rates, analog)
     for _ in range(steps):
         simulation.advance(1)
-    return simulation.logits[-1][-1].argmax(-1)
+    return simulation.logits[-1][-1]
 
 
 def original(analog: Graph, x: Tensor) -> Tensor:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ratenorm import records as record_files
 from ratenorm.errors import DataError, RatenormError, UsageError
 from ratenorm.records import Record
 from ratenorm.report import BuildResult
+
+if TYPE_CHECKING:
+    from ratenorm.report.sections import Training
 
 
 def load_records(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Record], list[str]]:
@@ -39,6 +44,28 @@ def load_records(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Record],
     return loaded, warnings
 
 
+METRICS, LONGEST = "metrics.jsonl", 2**24
+
+
+def trainings_in(paths: Iterable[str | os.PathLike[str]]) -> list[Training]:
+    """The finished epochs of every run folder among the paths; lines that cannot be read are left out."""
+    from ratenorm.report.sections import Training
+
+    found: list[Training] = []
+    for path in map(Path, paths):
+        file = path / METRICS
+        if not file.is_file() or file.stat().st_size > LONGEST:
+            continue
+        epochs: list[dict[str, Any]] = []
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                entry = json.loads(line)
+                epochs.append({**entry, "stage": str(entry["stage"]), "epoch": int(entry["epoch"])})
+        if epochs:
+            found.append(Training(path.resolve().name, tuple(epochs)))
+    return found
+
+
 def build_report(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> BuildResult:
     """See `ratenorm.report.build`."""
     out = Path(out)
@@ -46,10 +73,11 @@ def build_report(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike
         raise UsageError(
             f"The report cannot be written to {out}: it is a folder. Give a file, for example report.html."
         )
+    paths = list(paths)
     loaded, warnings = load_records(paths)
     from ratenorm.report.html import page  # loads matplotlib: only once there is something to draw
 
-    content = page(loaded, warnings).encode("utf-8")
+    content = page(loaded, warnings, trainings_in(paths)).encode("utf-8")
     temporary = out.with_name(f".{out.name}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

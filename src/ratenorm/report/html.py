@@ -16,10 +16,10 @@ from ratenorm.report.words import several
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def page(records: Sequence[Record], warnings: Sequence[str]) -> str:
+def page(records: Sequence[Record], warnings: Sequence[str], trainings: Sequence[sections.Training] = ()) -> str:
     """The report of these records; `warnings` are printed before everything else."""
     runs = measures.runs_of(records)
-    made = sections.all_sections(records, runs)
+    made = sections.all_sections(records, runs, trainings)
     title = records[0]["title"] if len(records) == 1 else f"{several(len(runs), 'run')} from {len(records)} records"
     assets = files("ratenorm.report") / "assets"
     return "\n".join(

@@ -23,6 +23,7 @@ class Run:
     ann: Mapping[str, Any]
     images: int
     target: float | None = None  # accuracy to reach; None: one point below the ANN
+    data_name: str = ""  # which set the images are of
 
     @property
     def steps(self) -> int:
@@ -100,7 +101,7 @@ def _run(label: str, record: Record, run: Mapping[str, Any]) -> Run:
         ann |= {"name": f"{ann['name']} {run.get('source', '')}".rstrip(), "accuracy": run["source_accuracy"]}
     if "images" in run:
         label = f"{label}, first {run['images']:,} images"
-    return Run(label, run, ann, run.get("images", record["data"]["images"]))
+    return Run(label, run, ann, run.get("images", record["data"]["images"]), data_name=record["data"]["name"])
 
 
 def by_network(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
@@ -110,6 +111,14 @@ def by_network(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
         key = (run.data["network"], *(layer["name"] for layer in run.data["layers"]))
         groups.setdefault(key, []).append(run)
     return [(key[0], members) for key, members in groups.items() if len(key) > 1]
+
+
+def comparable(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs on the same number of images of the same set, in order: only these are compared with each other."""
+    groups: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.data_name, run.images), []).append(run)
+    return list(groups.values())
 
 
 def leader(runs: Sequence[Run]) -> Run | None:
@@ -123,6 +132,26 @@ def leader(runs: Sequence[Run]) -> Run | None:
             energy.spiking(run.data, run.reading_step).total if run.target_step else -run.accuracy[-1],
         ),
     )
+
+
+MOST_CURVES = 10
+
+
+def in_plots(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """At most ten runs to draw together, and the rest. The soonest of every group of comparable runs come first."""
+    if len(runs) <= MOST_CURVES:
+        return list(runs), []
+    queues = [sorted(group, key=_arrival) for group in comparable(runs)]
+    chosen: list[Run] = []
+    while len(chosen) < MOST_CURVES:
+        for queue in queues:
+            if queue and len(chosen) < MOST_CURVES:
+                chosen.append(queue.pop(0))
+    return [run for run in runs if run in chosen], [run for run in runs if run not in chosen]
+
+
+def _arrival(run: Run) -> tuple[float, float]:
+    return run.target_step or float("inf"), -run.accuracy[-1]
 
 
 def shown_steps(runs: Sequence[Run]) -> list[int]:

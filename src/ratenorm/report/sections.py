@@ -22,15 +22,21 @@ class Section:
     body: str
 
 
-def all_sections(records: Sequence[Record], runs: Sequence[Run]) -> list[Section]:
+MOST_PARAGRAPHS = 4  # runs that get a paragraph each; more get a table
+MOST_NETWORKS = 3  # networks whose layers are drawn
+MOST_TABLES = 30  # runs whose layers are listed
+
+
+def all_sections(records: Sequence[Record], runs: Sequence[Run], trainings: Sequence[Training] = ()) -> list[Section]:
     """Every section these records can fill; a section without figures is not made."""
     made: list[Section] = []
     if runs:
         made += [_summary(runs), _accuracy(runs), _energy(runs)]
+    made += _training(trainings)
     made += _fronts(records) + _exits(runs)
     made += inside_sections(records)
     made += _layers(runs) + _diagnosis(records) + _paper(records)
-    return [*made, _origin(records)]
+    return [*made, glossary(), _origin(records)]
 
 
 def figure(plot: plots.Plot, caption: str) -> str:
@@ -42,11 +48,13 @@ def figure(plot: plots.Plot, caption: str) -> str:
 
 
 def _summary(runs: Sequence[Run]) -> Section:
+    if len(runs) > MOST_PARAGRAPHS:
+        return Section("summary", "Summary", tables.summary_table(runs).html(sortable=True))
     best = measures.leader(runs)
     items = ""
     for i, run in enumerate(runs):
         dot = f'<span class="dot" style="background:var(--series-{i % len(SERIES)})"></span>'
-        fastest = run is best and len(runs) > 1 and run.target_step
+        fastest = run is best and len(runs) > 1 and run.target_step and len(measures.comparable(runs)) == 1
         items += (
             f"<li><h3>{dot}{escape(run.label)}{' <em>fastest here</em>' if fastest else ''}</h3>"
             f"<p>{escape(summary.target(run))}</p>{_losses(run)}"
@@ -66,22 +74,25 @@ def _accuracy(runs: Sequence[Run]) -> Section:
         '<div class="explore" id="steps" hidden><label>Answer at step <input type="range" min="1" step="1"> '
         '<output></output></label><div class="scroll"><table></table></div></div>'
     )
+    drawn, rest = measures.in_plots(runs)
+    more = "".join(figure(plot, "") for plot in plots.more_accuracy_plots(rest))
     body = (
         figure(
-            plots.run_plots(runs)[0],
+            plots.run_plots(drawn)[0],
             "Accuracy of the answer given at each step (above; the dot marks the step from which a run "
             "stays within one point of the ANN) and what it loses against the ANN (below, logarithmic; "
             "gains lie on the lower edge).",
         )
+        + (f"<details><summary>Curves of {len(rest)} more runs</summary>{more}</details>" if more else "")
         + slider
-        + tables.accuracy_table(runs).html()
-        + tables.loss_table(runs).html()
+        + tables.accuracy_table(runs).html(sortable=True)
+        + tables.loss_table(runs).html(sortable=True)
     )
     return Section("accuracy", "Accuracy over time", body)
 
 
 def _energy(runs: Sequence[Run]) -> Section:
-    _, power, bars = plots.run_plots(runs)
+    _, power, bars = plots.run_plots(measures.in_plots(runs)[0])
     body = (
         figure(
             power,
@@ -96,7 +107,7 @@ def _energy(runs: Sequence[Run]) -> Section:
             "line: the ANN in 32-bit float. Dotted line: the ANN in integers of ceil(log2(T + 1)) bits, "
             "which resolve as finely as T steps.",
         )
-        + tables.cost_table(runs).html()
+        + tables.cost_table(runs).html(sortable=True)
         + f'<p class="note">{escape(energy.ASSUMPTION)}</p>'
     )
     return Section("energy", "Power and energy", body)
@@ -140,8 +151,14 @@ def inside_sections(records: Sequence[Record]) -> list[Section]:
 
 def _layers(runs: Sequence[Run]) -> list[Section]:
     body = ""
-    for number, (network, members) in enumerate(measures.by_network(runs)):
-        k, omega, rates, dead = plots.layer_plots(network, members, number)
+    groups = measures.by_network(runs)
+    if len(groups) > MOST_NETWORKS:
+        body += (
+            f'<p class="note">Plots of the first {MOST_NETWORKS} of {len(groups)} networks; a report on fewer records '
+            "draws the others.</p>"
+        )
+    for number, (network, members) in enumerate(groups[:MOST_NETWORKS]):
+        k, omega, rates, dead = plots.layer_plots(network, measures.in_plots(members)[0], number)
         body += f"<h3>{escape(network)}</h3>"
         body += figure(
             k,
@@ -151,7 +168,8 @@ def _layers(runs: Sequence[Run]) -> list[Section]:
         body += figure(omega, "Ω = |r|₁ / |r|₂² of the analog rates, and the firing threshold.")
         body += figure(rates, "Firing rates of all neurons over all images at the last step; logarithmic.")
         body += figure(dead, "Saturated: rate at least 1 − 1/T, the threshold cut it off. Dead: not one spike.")
-    for i, run in enumerate(runs):
+    detailed = runs if len(runs) <= MOST_TABLES else measures.in_plots(runs)[0]
+    for i, run in enumerate(detailed):
         if run.data["layers"]:
             table = tables.layer_table(run, f"layers-{i}").html()
             body += f"<details><summary>Figures of every layer: {escape(run.label)}</summary>{table}</details>"
@@ -181,15 +199,76 @@ def _paper(records: Sequence[Record]) -> list[Section]:
     for record in records:
         for place, figures in (record.get("paper") or {}).items():
             pairs = figures.items() if isinstance(figures, dict) else [("", figures)]
-            rows += [(f"{record['title']}: {place}", str(name), _plain(value)) for name, value in pairs]
+            for name, value in pairs:
+                shown = _in_unit(str(name), value)
+                rows.append(
+                    (f"{record['title']}: {place}", str(name).replace("_", " "), shown, _ours(record, str(name)))
+                )
     if not rows:
         return []
-    table = tables.Table("paper", "As printed in the paper", ("experiment", "figure", "value"), tuple(rows))
-    return [Section("paper", "The paper’s own numbers", table.html())]
+    head = ("experiment", "figure", "the paper", "ours")
+    table = tables.Table("paper", "The paper’s figures beside ours", head, tuple(rows))
+    note = '<p class="note">Ours: the run that ends most accurate, on the images of this record.</p>'
+    return [Section("paper", "Beside the paper", table.html() + note)]
 
 
-def _plain(value: object) -> str:
+def _in_unit(name: str, value: object) -> str:
+    """Accuracies in percent, losses in points; what has no unit as it stands."""
+    if isinstance(value, int | float) and "accuracy" in name:
+        return f"{100 * value:.2f} %"
+    if isinstance(value, int | float) and "loss" in name:
+        return f"{100 * value:.2f} points"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _ours(record: Record, name: str) -> str:
+    """Our figure of the same name, where there is one."""
+    if not record["runs"]:
+        return ""
+    best = max(record["runs"], key=lambda run: run["accuracy"][-1])
+    ann = best.get("source_accuracy", record["ann"]["accuracy"])
+    known = {
+        "snn_accuracy": best["accuracy"][-1],
+        "ann_accuracy": ann,
+        "accuracy": best["accuracy"][-1],
+        "conversion_loss": ann - best["accuracy"][-1],
+    }
+    return _in_unit(name, known[name]) if name in known else ""
+
+
+GLOSSARY = (
+    ("T, t", "number of time-steps; a time-step"),
+    ("θ", "firing threshold of a neuron; a spike takes it off the membrane potential (soft reset)"),
+    ("v(0)", "membrane potential before the first step; θ/2 rounds spike counts to the nearest"),
+    ("r, r^", "firing rate, spikes per step; the analog rate it converges to"),
+    ("K", "squared distance of the rates from the analog rates, relative to their squared size (Eq. 7)"),
+    ("Ω", "sum of the rates over the sum of their squares; K is at most 2 Ω / t for constant input"),
+    ("p, λ", "share of a layer's maximum that is its threshold; weight of the Rate Inference Loss that trains p"),
+    ("spike / synaptic operation", "one output of a neuron; one addition in one neuron that hears it"),
+    ("online", "every layer runs step t at step t, so the answer is there after T steps; all runs here are online"),
+)
+
+
+def glossary() -> Section:
+    """The few symbols of the page."""
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in GLOSSARY)
+    return Section("glossary", "Symbols", f'<dl class="facts">{items}</dl>')
+
+
+@dataclass(frozen=True)
+class Training:
+    """The finished epochs of a run folder: one entry of figures for each."""
+
+    name: str
+    epochs: tuple[dict[str, Any], ...]
+
+
+def _training(trainings: Sequence[Training]) -> list[Section]:
+    body = ""
+    for number, training in enumerate(trainings):
+        body += figure(plots.training_plot(training.name, training.epochs, number), escape(training.name))
+        body += tables.training_table(training.name, training.epochs, f"training-{number}").html()
+    return [Section("training", "Training", body)] if body else []
 
 
 def _origin(records: Sequence[Record]) -> Section:

@@ -19,10 +19,25 @@ class Tile:
 
 
 def headline(runs: Sequence[Run]) -> str:
-    """One sentence about the best run."""
-    best = measures.leader(runs)
-    if best is None:
+    """One sentence about the best run; one for each set of images where runs are of several."""
+    groups = measures.comparable(runs)
+    if not groups:
         return "These records hold no simulated network yet."
+    if len(groups) == 1:
+        return _headline(groups[0])
+    shown = groups[:MOST_HEADLINES]
+    parts = [f"{group[0].data_name}, {group[0].images:,} images: {_headline(group)}" for group in shown]
+    if len(groups) > len(shown):
+        parts.append(f"{len(groups) - len(shown)} more sets of images are in the table below.")
+    return " ".join(parts)
+
+
+MOST_HEADLINES = 3
+
+
+def _headline(runs: Sequence[Run]) -> str:
+    best = measures.leader(runs)
+    assert best is not None
     ann = percent(best.ann["accuracy"], 2)
     if best.target_step is None:
         return (
@@ -39,8 +54,9 @@ def headline(runs: Sequence[Run]) -> str:
 
 
 def tiles(runs: Sequence[Run]) -> list[Tile]:
-    """Four numbers of the best run."""
-    best = measures.leader(runs)
+    """Four numbers of the best run, where all runs are of the same images."""
+    groups = measures.comparable(runs)
+    best = measures.leader(groups[0]) if len(groups) == 1 else None
     if best is None:
         return []
     step = best.reading_step

@@ -43,12 +43,17 @@ def inline_svg(figure: Figure, slug: str, alt: str) -> str:
     body = re.sub(r"<defs>\s*</defs>", "", body)
     body = body.replace("xlink:href", "href")
     body = re.sub(r"#[0-9a-f]{6}\b", lambda m: _VARIABLES.get(m.group(), m.group()), body)
-    body = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), body)
+    body = re.sub(r"<[^>]*>", _short_numbers, body)  # within tags only: a tick label of 0.001 stays what it is
     body = re.sub(r"(font(?:-size)?: ?[\d.]+px)[^;\"]*", r"\1", body).replace("font: ", "font-size: ")
     body = re.sub(r"font-family:[^;\"]*;?", "", body)
     body = re.sub(r"\s*\n\s*", "\n", body).strip()
     body = re.sub(r" ?\n ?(?=[LMCQz])", "", body)
     return f'<svg viewBox="{box.group(1)}" role="img" aria-label="{html.escape(alt, quote=True)}">{body}</svg>'
+
+
+def _short_numbers(tag: re.Match[str]) -> str:
+    """Coordinates of a tag with two digits."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), tag.group())
 
 
 def _numbered_ids(text: str, prefix: str) -> str:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ratenorm.errors import UsageError
 from ratenorm.records import Record
@@ -55,8 +56,10 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
-    def html(self) -> str:
+    def html(self, sortable: bool = False) -> str:
+        """The table as an element; the page's script sorts it by a column that is clicked."""
         head = "".join(f'<th scope="col">{_nowrap(name)}</th>' for name in self.columns)
+        kind = ' class="sortable"' if sortable and len(self.rows) > 1 else ""
         body = "".join(
             f'<tr><th scope="row">{html.escape(row[0])}</th>'
             + "".join(f"<td>{html.escape(cell) or '–'}</td>" for cell in row[1:])
@@ -66,7 +69,7 @@ class Table:
         title = html.escape(self.title, quote=True)
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
-            f"<table><caption>{title}</caption>"
+            f"<table{kind}><caption>{title}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
 
@@ -79,6 +82,44 @@ def _nowrap(name: str) -> str:
 def _latex_row(cells: Sequence[str]) -> str:
     escaped = ("".join(_LATEX.get(letter, letter) for letter in cell) or "--" for cell in cells)
     return " & ".join(escaped) + r" \\"
+
+
+def summary_table(runs: Sequence[Run]) -> Table:
+    """One line a run: when it arrives, where it ends, what it costs."""
+    columns = (
+        "run", "images", "ANN (%)", "steps to 1 point", "accuracy at the end (%)", "spikes per neuron",
+        "energy of the ANN's (%)",
+    )  # fmt: skip
+    rows = [
+        (
+            run.label,
+            f"{run.data_name} {run.images:,}",
+            _percent(run.ann["accuracy"]),
+            str(run.target_step) if run.target_step else MISSING,
+            _percent(run.accuracy[-1]),
+            f"{run.spikes_per_neuron(run.reading_step):.2f}",
+            MISSING if run.energy_ratio is None else f"{100 * run.energy_ratio:.1f}",
+        )
+        for run in runs
+    ]
+    return Table("summary", "All runs; cost is read where a run arrives, else at its end", columns, tuple(rows))
+
+
+def training_table(name: str, epochs: Sequence[dict[str, Any]], slug: str) -> Table:
+    """The last epoch of each stage."""
+    last = {str(epoch["stage"]): epoch for epoch in epochs}
+    rows = [
+        (
+            stage,
+            str(epoch["epoch"]),
+            f"{epoch['loss']:.4g}" if isinstance(epoch.get("loss"), int | float) else MISSING,
+            _percent(epoch["accuracy"]) if isinstance(epoch.get("accuracy"), int | float) else MISSING,
+            f"{epoch.get('seconds', 0.0):,.0f}",
+        )
+        for stage, epoch in last.items()
+    ]
+    head = ("stage", "epochs", "loss", "held-out accuracy (%)", "seconds")
+    return Table(slug, f"{name}: the end of each stage", head, tuple(rows))
 
 
 def accuracy_table(runs: Sequence[Run]) -> Table:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.core.neuron import integrate_and_fire_, signed_integrate_and_fire_
 from ratenorm.graph.net import Node, SpikingNet, check_input, run
@@ -81,6 +82,7 @@ class DenseSimulation:
     `compiled` runs the step through `torch.compile`; None decides by the device, see `compiled_step`.
     """
 
+    @undisturbed_call
     def __init__(
         self,
         net: SpikingNet,
@@ -140,7 +142,7 @@ class DenseSimulation:
             if name == self.net.output or any(r.name not in self.static for r in self.net.readers[name])
         }
 
-    @torch.no_grad()
+    @undisturbed_call
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps as one chunk; returns their logits [steps, B, classes]."""
         elapsed = torch.arange(self.step + 1, self.step + steps + 1, device=self.x.device, dtype=self.x.dtype)
@@ -246,6 +248,7 @@ class DenseSimulation:
             out.append(passed)
         return out[0] if steps == 1 else torch.cat(out), tally
 
+    @undisturbed_call
     def keep(self, images: Sequence[int]) -> None:
         """Go on with some of the images only, in their order. What `advance` returns is of them from then on; a result,
         which is of all images and steps, cannot be had any more once there were steps before."""
@@ -260,6 +263,7 @@ class DenseSimulation:
             relay.accumulated, relay.largest = relay.accumulated[chosen], relay.largest[chosen]
         self.still = self._static_values()
 
+    @undisturbed_call
     def result(self) -> SimResult:
         """What happened so far."""
         layers = tuple(

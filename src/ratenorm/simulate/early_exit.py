@@ -126,6 +126,11 @@ def fit_early_exit(
     """
     if not 0.0 <= allowed_loss < 1.0:
         raise UsageError(f"Fitting early exit: allowed_loss is {allowed_loss}; it is a fraction, 0 <= loss < 1.")
+    if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
+        raise DataError(
+            f"Fitting early exit: logits are a {type(logits).__name__} and labels a {type(labels).__name__}; both must "
+            "be tensors. Use `torch.as_tensor`."
+        )
     if logits.ndim != 3 or logits.shape[1] != len(labels) or len(labels) == 0:
         raise DataError(
             f"Fitting early exit: the logits have shape {tuple(logits.shape)} for {len(labels)} labels; they must be "

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from ratenorm import distributed
+from ratenorm.arguments import check_count, check_images, check_labels
+from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding
-from ratenorm.errors import DataError
+from ratenorm.errors import DataError, UsageError
 from ratenorm.graph.net import Converted, SpikingNet, run, spiking_net
 from ratenorm.simulate.heap import give_back
 from ratenorm.simulate.result import Fit, LayerActivity, SimResult
@@ -160,6 +162,7 @@ def _joined_fit(fit: Fit | None, steps: int) -> Fit | None:
     return Fit(sums[:steps], float(sums[steps]), float(sums[steps + 1])) if sums[steps + 2] > 0 else None
 
 
+@undisturbed_call
 def evaluate(
     net: SpikingNet | Converted,
     batches: Iterable[tuple[Tensor, Tensor] | Part],
@@ -178,12 +181,23 @@ def evaluate(
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
     net = spiking_net(net)
+    check_count("Evaluating", "steps", steps)
+    if len(shape := net.shapes[net.output]) != 1:
+        raise UsageError(
+            f"Evaluating: the network gives outputs of shape {list(shape)}; accuracy needs one number for each class, "
+            "[classes]. Use `simulate` and compare its outputs with what you expect."
+        )
     total = Evaluation(steps) if so_far is None else so_far
     for number, batch in enumerate(batches, 1):
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
+            raise DataError(
+                f"Evaluating: batch {number} is a {type(batch).__name__}; give pairs (images, labels), for example "
+                "`[(x, y)]`."
+            )
         images, labels = batch[0], batch[1]
         first, start_of_batch = (batch[2], batch[3]) if isinstance(batch, Part) else (total.images, total.images)
-        if len(images) != len(labels):
-            raise DataError(f"Evaluating: a batch has {len(images)} images and {len(labels)} labels.")
+        check_images("Evaluating", f"batch {number}", images)
+        check_labels("Evaluating", labels, len(images))
         fit = fit_images is None or start_of_batch < fit_images
         start = time.perf_counter()
         result = simulate(net, images, steps, engine=engine, coding=coding, fit=fit, first_image=first)

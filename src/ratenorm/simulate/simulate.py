@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from ratenorm.core.coding import Coding
+from ratenorm.arguments import check_count, check_finite, check_images, check_kind
+from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.errors import DataError, SimulationError, UsageError
-from ratenorm.graph.net import Converted, SpikingNet, spiking_net
+from ratenorm.graph.net import Converted, SpikingNet, check_input, spiking_net
 from ratenorm.simulate.dense import DenseSimulation, chunks
 from ratenorm.simulate.engine_name import EngineName as EngineName
 from ratenorm.simulate.event import available
@@ -46,9 +45,10 @@ def simulate(
     steps that the dense engine stacks into one batch: it changes speed and memory, never the result. `compiled` runs
     its step through `torch.compile`; None: on a GPU.
     """
-    if steps < 1 or chunk < 1:
-        raise UsageError(f"Simulating: steps is {steps} and chunk {chunk}; both must be at least 1.")
     net = spiking_net(net)
+    check_images("Simulating", "the batch", x)
+    check_count("Simulating", "steps", steps)
+    check_count("Simulating", "chunk", chunk)
     if net.device.type == "cpu":
         need = estimate_memory(net, len(x), steps, chunk=chunk, fit=fit, first_spikes=first_spikes)
         if need.total > UNASKED:
@@ -79,13 +79,15 @@ def start(
     net = spiking_net(net)
     if engine not in ENGINES:
         raise UsageError(f"Simulating: the engine is {engine!r}; it must be one of {', '.join(ENGINES)}.")
+    check_images("Simulating", "the batch", x)
+    check_input(net, x)
+    if coding is not None:
+        check_kind("Simulating", "the coding", coding, (Constant, Poisson), "Constant() or Poisson()")
     if len(x) == 0:
         raise DataError("Simulating: there is no image in the batch. Give at least one.")
-    if not math.isfinite(float(x.sum())) and not torch.isfinite(x).all():  # one pass for images that are all right
-        bad = first_image + int((~torch.isfinite(x).flatten(1).all(1)).nonzero()[0])
-        raise DataError(
-            f"Simulating: image {bad} holds NaN or infinity; no neuron would fire for it. Remove or mend it."
-        )
+    if x.is_floating_point() and len(net.dtypes) == 1:
+        x = x.detach().to(next(iter(net.dtypes)))  # float64 images of a float32 network give what float32 images give
+    check_finite("Simulating", x, first_image)
     reason = None if engine == "dense" else available.unfit(net, x)
     if reason is not None and engine == "event":
         raise SimulationError(f"Simulating on the event engine: {reason}. Move or convert both, or use engine='auto'.")
@@ -113,6 +115,7 @@ def stream(
     first_image: int = 0,
 ) -> Iterator[Tensor]:
     """The mean output after each step, [B, classes], as soon as the step is done."""
+    check_count("Simulating", "steps", steps)
     simulation = start(net, x, engine, coding, first_image=first_image)
     for _ in range(steps):
         yield simulation.advance(1)[0]

@@ -58,7 +58,7 @@ class Method(abc.ABC):
         if calibration is None:
             raise CalibrationError(
                 f"Calibrating with {self!r}: it needs images. Give some unlabelled training images, "
-                "for example `calibration=x[:1000]`, or on the command line --images 1000."
+                "for example `calibration=x[:1000]`."
             )
         return calibration
 
@@ -82,8 +82,8 @@ def gain(node: Node) -> Tensor:
     """Output per unit of pre-activation at a site: 1 for ReLU and clip, 1 / theta for a Rate Norm layer's rate."""
     assert isinstance(node.op, Activation)
     if node.op.ceiling is None:
-        return torch.ones(1)
-    return torch.ones(1) / node.op.ceiling if node.op.amplitude is None else node.op.amplitude / node.op.ceiling
+        return torch.ones(1, dtype=torch.float32)
+    return node.op.ceiling.reciprocal() if node.op.amplitude is None else node.op.amplitude / node.op.ceiling
 
 
 def from_thresholds(graph: Graph, thresholds: dict[str, Tensor], method: Method) -> dict[str, SiteScale]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import Maximum, observe, sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds, gain
+from ratenorm.errors import SettingError
 from ratenorm.graph.net import Graph, Node
 from ratenorm.graph.ops import Activation, Affine, Conv, Input, Linear
 
@@ -34,13 +35,13 @@ class ModelNorm(Method):
 
     def __post_init__(self) -> None:
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise ValueError(f"the pixels' range is [{self.low}, {self.high}], it must not be empty")
+            raise SettingError(f"ModelNorm: the pixels' range is [{self.low}, {self.high}], it must not be empty.")
 
     @classmethod
     def parse_arguments(cls, arguments: list[str]) -> Method:
         """model, or model:LOW:HIGH"""
         if len(arguments) not in (0, 2):
-            raise ValueError("it takes no setting, or two: the smallest and the largest pixel")
+            raise SettingError("ModelNorm: it takes no setting, or two: the smallest and the largest pixel.")
         return cls(*(float(a) for a in arguments))
 
     def _range(self, calibration: Calibration | None) -> tuple[float, float]:
@@ -54,10 +55,14 @@ class ModelNorm(Method):
         low, high = self._range(calibration)
         bounds: dict[str, tuple[Tensor, Tensor]] = {}
         thresholds: dict[str, Tensor] = {}
+        kind = next(iter(graph.dtypes), torch.float32)
         for node in graph.nodes:
             if isinstance(node.op, Input):
                 shape = (1, *graph.input_shape)
-                bounds[node.name] = (torch.full(shape, float(low)), torch.full(shape, float(high)))
+                bounds[node.name] = (
+                    torch.full(shape, float(low), dtype=kind),
+                    torch.full(shape, float(high), dtype=kind),
+                )
                 continue
             lows, highs = zip(*(bounds[i] for i in node.inputs), strict=True)
             if isinstance(node.op, Activation):

@@ -9,6 +9,7 @@ from typing import ClassVar
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import OmegaCeiling, observe
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds
+from ratenorm.errors import SettingError
 from ratenorm.graph.net import Graph
 
 
@@ -26,7 +27,9 @@ class EqualOmega(Method):
 
     def __post_init__(self) -> None:
         if not 1.0 < self.omega < inf:
-            raise ValueError(f"Omega is {self.omega}, it must be above 1, where all neurons are saturated")
+            raise SettingError(
+                f"EqualOmega: Omega is {self.omega}, it must be above 1, where all neurons are saturated."
+            )
 
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         found = observe(graph, self.data(calibration), lambda _: OmegaCeiling(self.omega))

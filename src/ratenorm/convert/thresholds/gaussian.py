@@ -13,6 +13,7 @@ from ratenorm import distributed
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds
+from ratenorm.errors import SettingError
 from ratenorm.graph.net import Graph, Node, run
 
 BISECTIONS = 60
@@ -37,7 +38,7 @@ class GaussianThresholds(Method):
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= 1024:
-            raise ValueError(f"steps is {self.steps}; it must lie in 1 to 1024")
+            raise SettingError(f"GaussianThresholds: steps is {self.steps}; it must lie in 1 to 1024.")
 
     @torch.no_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:

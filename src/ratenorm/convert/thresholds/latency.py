@@ -16,7 +16,7 @@ from ratenorm.convert.observe import Maximum, observe, sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds, gain
 from ratenorm.core.losses import latency_loss, omega
 from ratenorm.core.rate_norm import clip_rate
-from ratenorm.errors import CalibrationError
+from ratenorm.errors import CalibrationError, SettingError
 from ratenorm.graph.net import Graph, Node, run
 from ratenorm.graph.ops import Activation
 
@@ -40,15 +40,16 @@ class Latency(Method):
 
     def __post_init__(self) -> None:
         if self.lam < 0 or self.steps < 1 or self.batch_size < 1 or not self.lr > 0:
-            raise ValueError(
-                f"lam is {self.lam}, steps {self.steps}, batch_size {self.batch_size}, lr {self.lr}: lam must not be "
-                "negative, the others must be positive"
+            raise SettingError(
+                f"Latency: lam is {self.lam}, steps {self.steps}, batch_size {self.batch_size}, lr {self.lr}: lam must "
+                "not be negative, the others must be positive."
             )
 
+    @torch.enable_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         images = self.data(calibration).in_own_order()
         maxima = {n: s.threshold for n, s in from_thresholds(graph, self._maxima(graph, calibration), self).items()}
-        p_prime = torch.full((1,), self.start)
+        p_prime = torch.full((1,), self.start, dtype=torch.float32)
         for stage in range(2 if self.per_layer else 1):
             p_prime = p_prime.expand(len(maxima)).clone() if stage else p_prime
             p_prime = self._train(graph, maxima, images, p_prime)

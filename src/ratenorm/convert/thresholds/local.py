@@ -11,7 +11,7 @@ from torch import Tensor
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds, gain
-from ratenorm.errors import CalibrationError
+from ratenorm.errors import CalibrationError, SettingError
 from ratenorm.graph.net import Graph, Node, run
 from ratenorm.graph.ops import Activation, Fire
 
@@ -37,7 +37,9 @@ class LocalThresholds(Method):
 
     def __post_init__(self) -> None:
         if self.updates < 1 or self.batch_size < 1:
-            raise ValueError(f"updates is {self.updates} and batch_size {self.batch_size}; both must be at least 1")
+            raise SettingError(
+                f"LocalThresholds: updates is {self.updates} and batch_size {self.batch_size}; both must be at least 1."
+            )
 
     @torch.no_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:

@@ -12,7 +12,7 @@ from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds
 from ratenorm.convert.thresholds.max_norm import MaxNorm
-from ratenorm.errors import CalibrationError
+from ratenorm.errors import CalibrationError, SettingError
 from ratenorm.graph.net import Graph
 
 
@@ -27,7 +27,7 @@ class Fixed(Method):
 
     def __post_init__(self) -> None:
         if not 0.0 < self.threshold < float("inf"):
-            raise ValueError(f"the threshold is {self.threshold}, it must be positive and finite")
+            raise SettingError(f"Fixed: the threshold is {self.threshold}, it must be positive and finite.")
 
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         return from_thresholds(graph, {n.name: torch.tensor([self.threshold]) for n in sites(graph)}, self)
@@ -45,6 +45,15 @@ class Override(Method):
     rules: tuple[tuple[str, Method], ...] = ()
     label: ClassVar[str] = "override"
     papers: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for rule in self.rules if isinstance(self.rules, tuple | list) else [self.rules]:
+            sound = isinstance(rule, tuple | list) and len(rule) == 2
+            if not sound or not isinstance(rule[0], str) or not isinstance(rule[1], Method):
+                raise SettingError(
+                    f"Override: {rule!r} is not a rule. Give pairs of a pattern and a method, such as "
+                    '(("features.0.*", Fixed(2.0)),).'
+                )
 
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         names = [n.name for n in sites(graph)]

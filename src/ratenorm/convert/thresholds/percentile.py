@@ -10,6 +10,7 @@ import torch
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import ExactPercentile, observe
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds
+from ratenorm.errors import SettingError
 from ratenorm.graph.net import Graph
 
 
@@ -23,7 +24,7 @@ class Percentile(Method):
 
     def __post_init__(self) -> None:
         if not 0.0 < self.percent <= 100.0:
-            raise ValueError(f"the percentile is {self.percent}, it must lie in (0, 100]")
+            raise SettingError(f"Percentile: the percentile is {self.percent}, it must lie in (0, 100].")
 
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:
         data = self.data(calibration)

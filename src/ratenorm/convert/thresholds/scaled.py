@@ -8,6 +8,7 @@ from typing import ClassVar
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.thresholds.base import Method, SiteScale, parse
 from ratenorm.convert.thresholds.spike_norm import SpikeNorm
+from ratenorm.errors import SettingError
 from ratenorm.graph.net import Graph
 
 
@@ -29,7 +30,7 @@ class Scaled(Method):
 
     def __post_init__(self) -> None:
         if not self.factor > 0.0:
-            raise ValueError(f"the factor is {self.factor}, it must be positive")
+            raise SettingError(f"Scaled: the factor is {self.factor}, it must be positive.")
 
     @classmethod
     def parse_arguments(cls, arguments: list[str]) -> Method:

@@ -12,7 +12,7 @@ from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.observe import sites
 from ratenorm.convert.thresholds.base import Method, SiteScale, from_thresholds
 from ratenorm.core.neuron import integrate_and_fire_
-from ratenorm.errors import CalibrationError
+from ratenorm.errors import CalibrationError, SettingError
 from ratenorm.graph.net import Graph, Node
 from ratenorm.graph.ops import Activation, Input, MaxPool
 
@@ -36,7 +36,7 @@ class SpikeNorm(Method):
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.images < 1:
-            raise ValueError(f"steps is {self.steps} and images {self.images}; both must be at least 1")
+            raise SettingError(f"SpikeNorm: steps is {self.steps} and images {self.images}; both must be at least 1.")
 
     @torch.no_grad()
     def scales(self, graph: Graph, calibration: Calibration | None) -> dict[str, SiteScale]:

@@ -67,4 +67,27 @@
       }
     });
   });
+
+  // A click on a column head sorts its table; numbers by size, missing ones last.
+  document.querySelectorAll("table.sortable").forEach((table) => {
+    const body = table.tBodies[0];
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      let down = false;
+      button.addEventListener("click", () => {
+        const value = (row) => row.cells[column].textContent;
+        const number = (row) => { const n = parseFloat(value(row).replace(/,/g, "")); return Number.isNaN(n) ? Infinity : n; };
+        const rows = [...body.rows].sort((a, b) =>
+          column === 0 ? value(a).localeCompare(value(b)) : (number(a) === number(b) ? 0 : number(a) - number(b)));
+        if (down) rows.reverse();
+        down = !down;
+        [...table.tHead.rows[0].cells].forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "ascending" : "descending");
+        body.append(...rows);
+      });
+    });
+  });
 })();

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,19 @@ class Plot:
             return self.draw(size)
 
     def inline(self, size: Size) -> str:
+        """The plot as an element; a sentence where it cannot be drawn. One plot never takes the page down."""
+        try:
+            return self._inline(size)
+        except Exception as error:  # layout engines and fonts fail in ways of their own
+            reason = escape(f"{type(error).__name__}: {error}"[:200])
+            return f'<p class="note">This plot could not be drawn ({reason}).</p>'
+
+    def _inline(self, size: Size) -> str:
         return svg.inline_svg(self.figure(size), f"{self.slug}-{'w' if size.wide else 'n'}", self.alt)
 
 
 def run_plots(runs: Sequence[measures.Run]) -> list[Plot]:
-    """The plots that compare all runs."""
+    """The plots that compare runs."""
     if not runs:
         return []
     return [
@@ -50,6 +59,16 @@ def run_plots(runs: Sequence[measures.Run]) -> list[Plot]:
             partial(power.power_over_time, runs),
         ),
         Plot("energy", "Energy of one inference against the ANN", partial(power.energy_bars, runs)),
+    ]
+
+
+def more_accuracy_plots(runs: Sequence[measures.Run]) -> list[Plot]:
+    """Accuracy over time of the runs that the first plots leave out, ten at a time. At most 50: tables have all."""
+    runs = runs[: 5 * measures.MOST_CURVES]
+    parts = [runs[i : i + measures.MOST_CURVES] for i in range(0, len(runs), measures.MOST_CURVES)]
+    return [
+        Plot(f"accuracy-more-{i}", "Accuracy over time-steps, more runs", partial(accuracy.accuracy_over_time, part))
+        for i, part in enumerate(parts)
     ]
 
 
@@ -66,6 +85,11 @@ def layer_plots(network: str, runs: Sequence[measures.Run], number: int) -> list
         Plot(f"rates{end}", f"Firing rates of each layer of {network}", partial(layers.rate_histograms, runs)),
         Plot(f"dead{end}", f"Saturated and dead neurons of {network}", partial(layers.saturated_and_dead, runs)),
     ]
+
+
+def training_plot(name: str, epochs: Sequence[dict[str, Any]], number: int) -> Plot:
+    """Loss and held-out accuracy over epochs."""
+    return Plot(f"training-{number}", f"Loss and held-out accuracy of {name}", partial(accuracy.training, epochs))
 
 
 def front_plot(records: Sequence[Record]) -> Plot | None:
@@ -106,9 +130,10 @@ def example_plots(records: Sequence[Record]) -> list[tuple[Record, dict[str, Any
 def all_plots(records: Sequence[Record]) -> list[Plot]:
     """Every plot these records can fill, in the order of the report."""
     runs = measures.runs_of(records)
-    plots = run_plots(runs)
+    drawn, rest = measures.in_plots(runs)
+    plots = [*run_plots(drawn), *more_accuracy_plots(rest)]
     for number, (network, members) in enumerate(measures.by_network(runs)):
-        plots += layer_plots(network, members, number)
+        plots += layer_plots(network, measures.in_plots(members)[0], number)
     front = front_plot(records)
     plots += [front] if front else []
     plots += [plot for _, plot in exit_plots(runs)]

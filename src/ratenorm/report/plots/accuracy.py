@@ -117,6 +117,24 @@ def _columns(places: Sequence[tuple[float, float]], chosen: Sequence[int]) -> tu
     return [places[i][0] for i in chosen], [places[i][1] for i in chosen]
 
 
+def training(epochs: Sequence[Mapping[str, Any]], size: Size) -> Figure:
+    """Loss and held-out accuracy of every epoch, one line a stage."""
+    figure = style.new_figure(size, 3.6 if size.wide else 4.2)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    stages = list(dict.fromkeys(str(epoch["stage"]) for epoch in epochs))
+    for i, stage in enumerate(stages):
+        own = [(place, epoch) for place, epoch in enumerate(epochs, 1) if epoch["stage"] == stage]
+        for ax, key in ((upper, "loss"), (lower, "accuracy")):
+            known = [(place, epoch[key]) for place, epoch in own if isinstance(epoch.get(key), int | float)]
+            ax.plot([x for x, _ in known], [y for _, y in known], "o-", markersize=3, color=style.colour(i))
+    style.y_title(upper, "loss")
+    style.percent_axis(lower, "held-out accuracy")
+    lower.set_xlabel("epochs", loc="right")
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.key_above(figure, [(stage, style.colour(i)) for i, stage in enumerate(stages)])
+    return figure
+
+
 def early_exit_histogram(run: Run, size: Size) -> Figure:
     """How many images answered at each step, with the mean and the worst case marked."""
     exits = run.data["early_exit"]

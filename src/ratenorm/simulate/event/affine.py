@@ -36,7 +36,7 @@ def base(net: SpikingNet, name: str, still: dict[str, Tensor]) -> Tensor:
         if at not in known:
             node = net[at]
             if isinstance(node.op, Fire | MaxPool | Input):
-                known[at] = torch.zeros(1, *net.shapes[at])
+                known[at] = torch.zeros(1, *net.shapes[at], dtype=torch.float32)
             else:
                 inputs = [value(i) for i in node.inputs]
                 batch = max(len(v) for v in inputs)

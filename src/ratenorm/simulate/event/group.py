@@ -165,7 +165,8 @@ class Group:
     def _spikes(self, chunk: _core.Chunk, k: int) -> Tensor:
         """The spikes of a stage as torch reads them, [row, …], channels last in memory."""
         shape = self.settings.plan.stages[k].layout.shape
-        return torch.from_numpy(chunk.spikes(k)).view(-1, *shape[1:], shape[0]).movedim(-1, 1)
+        spikes = torch.from_numpy(chunk.spikes(k))
+        return spikes.view(-1, *shape[1:], shape[0]).movedim(-1, 1) if shape else spikes.flatten()
 
     def _answer(self, by_image: Tensor, steps: int) -> Tensor:
         out = by_image.reshape(len(self.x), steps, -1).transpose(0, 1)

@@ -33,7 +33,7 @@ class Layout:
     @classmethod
     def of(cls, shape: tuple[int, ...]) -> Layout:
         """Blocks of 32 lanes: nine rows of them, a 3x3 kernel, fit the registers of a core."""
-        channels = shape[0]
+        channels = shape[0] if shape else 1
         width = 16 if channels <= 16 else 32
         return cls(shape, width, -(-channels // width))
 
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def channels(self) -> int:
-        return self.shape[0]
+        return self.shape[0] if self.shape else 1  # a single number is one channel
 
     @cached_property
     def lanes(self) -> int:
@@ -78,7 +78,7 @@ class Layout:
 
     def by_channel(self, value: Tensor, fill: float = 0.0) -> Array | None:
         """A value of every neuron, [C, …], lane by lane where all pixels share it; else None."""
-        own = value.expand(self.shape).reshape(self.channels, self.pixels)
+        own = value.expand(self.shape or (1,)).reshape(self.channels, self.pixels)
         if not bool((own == own[:, :1]).all()):
             return None
         lanes = np.full(self.lanes, fill, np.float32)

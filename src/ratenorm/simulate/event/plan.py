@@ -182,7 +182,7 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str], spiking: Mapping
     for name in [current] if whole else summands(net, current):
         if name in static:
             continue
-        found = routes(net, name, spiking.__contains__) if layout.listable and not whole else None
+        found = routes(net, name, spiking.__contains__) if layout.listable and layout.shape and not whole else None
         if found is None:
             computed.append(name)
         elif fires and skip is None and len(found) == 1 and found[0].skip:
@@ -192,7 +192,7 @@ def _stage(net: SpikingNet, node: Node, static: frozenset[str], spiking: Mapping
             either.append(name)
     if listed and (layout.pixels == 1 or all(route.diagonal for route in listed)):
         layout = layout.widened()
-    constant: Tensor | None = torch.zeros(1, *net.shapes[current])
+    constant: Tensor | None = torch.zeros(1, *net.shapes[current], dtype=torch.float32)
     if not whole:
         constant = None if _reads(net, current, static) else base(net, current, {})
     return Stage(node, layout, tuple(listed), skip, tuple(computed), (*computed, *either), whole, constant)

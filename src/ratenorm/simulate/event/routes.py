@@ -200,7 +200,7 @@ def _linear_routes(net: SpikingNet, linear: Linear, read: str, spiking: Callable
 def _same_route(net: SpikingNet, name: str, way: _Way) -> Route | None:
     space = net.shapes[name][1:]
     pixels = torch.Size(space).numel()
-    found = _route(net, way, same_pairs(pixels), torch.ones(net.shapes[name][0], 1), space)
+    found = _route(net, way, same_pairs(pixels), torch.ones(net.shapes[name][0], 1, dtype=torch.float32), space)
     return found if found is None else replace(found, skip=way.pool is None)
 
 

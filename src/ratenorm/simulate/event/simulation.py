@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding, Constant
 from ratenorm.graph.net import Node, SpikingNet, check_input
 from ratenorm.graph.ops import MaxPool
@@ -35,6 +36,7 @@ class EventSimulation:
     threads, several threads share the channels of a layer.
     """
 
+    @undisturbed_call
     def __init__(
         self,
         net: SpikingNet,
@@ -61,6 +63,7 @@ class EventSimulation:
         fitting = max(1, min(64, WORKING_SET // max(1, state)))
         return max(1, min(fitting, -(-self.batch // self.threads)))
 
+    @undisturbed_call
     def advance(self, steps: int) -> Tensor:
         """Run `steps` further steps; returns their logits [steps, B, classes]."""
         share = max(1, self.threads // len(self.groups))
@@ -80,6 +83,7 @@ class EventSimulation:
         with torch_threads(self.threads), ThreadPoolExecutor(min(self.threads, len(items))) as pool:
             return list(pool.map(called, items))
 
+    @undisturbed_call
     def keep(self, images: Sequence[int]) -> None:
         """Continue with some of the images only, in their order. What `advance` returns is of them from then on; a
         result, which is of all images and steps, cannot be had any more once there were steps before."""
@@ -102,6 +106,7 @@ class EventSimulation:
                 shares[stage.name] = sum(group.dense_rows[k] for group in self.groups) / rows if rows else 0.0
         return shares
 
+    @undisturbed_call
     def result(self) -> SimResult:
         """What happened so far."""
         numbers = self.groups[0].settings.plan.numbers
