@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ratenorm.arguments import check_kind, check_start
+from ratenorm.arguments import check_start
 from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.fold import fold
@@ -118,8 +118,6 @@ def convert(
         >>> conversion.method, conversion.v0
         (EqualOmega(omega=2.3), 0.5)
     """
-    if method is not None:
-        check_kind("Converting a network", "the method", method, Method, "a threshold method, such as MaxNorm()")
     if max_pool not in ("gated", "average"):
         raise UsageError(f"Converting a network: max_pool is {max_pool!r}, it must be 'gated' or 'average'.")
     chosen = None if method is None else as_method(method)
@@ -135,7 +133,7 @@ def convert(
 def recommended(analog: Graph) -> Method:
     """The best thresholds that need no training: the trained ones of a Rate Norm network, else equal Omega.
 
-    `paper/results/few_steps.json` has the comparison that this rests on.
+    Ten methods were compared on held-out images of VGG-16: `docs/few-steps.md` has the figures.
     """
     trained = [isinstance(node.op, Activation) and node.op.ceiling is not None for node in sites(analog)]
     return Trained() if trained and all(trained) else EqualOmega(2.3)
