@@ -88,8 +88,8 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an example of bytes": (lambda _: rn.convert(model(), rn.MaxNorm(), example=X.byte()), "floating point"),
     "an empty example": (lambda _: rn.convert(model(), rn.MaxNorm(), example=X[:0]), "at least one image"),
     "an example of another size": (lambda _: rn.convert(model(), rn.Fixed(), example=X[:, :2]), "Running the network"),
-    "a method by name": (lambda _: rn.convert(model(), "max", example=X), "the method is a str"),
-    "a method's class": (lambda _: rn.convert(model(), rn.MaxNorm, example=X), "the method is the class MaxNorm"),
+    "an unknown method": (lambda _: rn.convert(model(), "maxx", example=X), "'maxx' is not known"),
+    "a class that is no method": (lambda _: rn.convert(model(), dict, example=X), "the method is <class"),
     "no calibration": (lambda _: rn.convert(model(), rn.MaxNorm(), example=X), "needs images"),
     "calibration of another size": (
         lambda _: rn.convert(model(), rn.MaxNorm(), example=X, calibration=X[:, :, 1:]), "the network takes"),
