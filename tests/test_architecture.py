@@ -30,12 +30,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "graph": {"core"},
     "distributed": set(),
     "io": {"graph", "models", "core", "data", "_version"},
-    "convert": {"core", "graph", "distributed"},
-    "simulate": {"core", "graph", "distributed"},
+    "convert": {"core", "data", "graph", "distributed"},
+    "simulate": {"core", "data", "graph", "distributed"},
     "train": {"core", "data", "models", "io", "distributed", "_version", "convert", "simulate", "graph"},
     "records": {"io"},
     "report": {"records", "io"},
-    "calibrators": {"convert", "simulate", "graph", "core", "distributed"},
+    "calibrators": {"data", "convert", "simulate", "graph", "core", "distributed"},
     "diagnose": {"convert", "simulate", "graph", "core"},
 }
 ANYTHING_BUT: dict[str, set[str]] = {"workflows": {"cli", "report"}, "cli": set()}

@@ -24,6 +24,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Recipe",
         "parse_recipe",
     ),
+    "ratenorm.convert.adapt": (
+        "Adaptation",
+        "adapt",
+    ),
     "ratenorm.convert.calibration": ("Calibration",),
     "ratenorm.convert.convert": (
         "Conversion",

@@ -10,6 +10,8 @@ from ratenorm.calibrators import StepBias as StepBias
 from ratenorm.calibrators import calibrate as calibrate
 from ratenorm.calibrators.recipe import Recipe as Recipe
 from ratenorm.calibrators.recipe import parse_recipe as parse_recipe
+from ratenorm.convert.adapt import Adaptation as Adaptation
+from ratenorm.convert.adapt import adapt as adapt
 from ratenorm.convert.calibration import Calibration as Calibration
 from ratenorm.convert.convert import Conversion as Conversion
 from ratenorm.convert.convert import convert as convert

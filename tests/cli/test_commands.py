@@ -186,10 +186,12 @@ def test_convert_with_every_method(
         method,
         "--images",
         "40",
+        "--verbose",
     ]
     assert main(words) == 0
     text, _ = said(capsys)
     assert "become spiking neurons (3)" in text
+    assert "clipped at the thresholds" in text
     assert len(load(out).populations) == 3
     assert "there already" in fails(capsys, 2, *words)
     assert main([*words, "--overwrite"]) == 0
@@ -400,7 +402,7 @@ def test_a_network_of_ones_own_goes_all_the_way(
     ]:
         wrong = [str(weights), "--model", factory, "--data", str(pets), "--out", str(tmp_path / "x.safetensors")]
         assert words in fails(capsys, code, "convert", *wrong)
-    assert "its data set is not known" in fails(
+    assert "name its images with --data" in fails(
         capsys, 2, "convert", str(weights), "--model", "my_net:make", "--out", str(tmp_path / "x.safetensors")
     )
     assert "do not fit" not in fails(capsys, 1, "convert", str(weights), "--out", str(tmp_path / "x.safetensors"))

@@ -277,9 +277,9 @@ def test_a_weight_that_depends_on_the_input_is_refused() -> None:
 def test_every_obstacle_is_named_once_and_the_rest_is_reported_too() -> None:
     model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Sigmoid(), nn.ReLU(), nn.Conv2d(2, 2, 1), nn.GELU()).eval()
     report = inspect(model, IMAGE)
-    assert [e.name for e in report.of("unsupported")] == ["1"]  # what follows a broken value is not blamed
+    assert [e.name for e in report.of("unsupported")] == ["1", "4"]  # the walk goes on past an obstacle
     text = str(report)
-    assert "cannot be converted (1):" in text
+    assert "cannot be converted (2):" in text
     assert "fix: train with nn.ReLU" in text
     side_by_side = inspect(Calls(lambda x: torch.cat([x.sigmoid(), x.exp()], 1)), IMAGE)
     assert len(side_by_side.of("unsupported")) == 2

@@ -154,7 +154,7 @@ class TestFromDataset:
         [
             (iter([]), "has no length or no items"),
             (Items([]), "it is empty"),
-            (Items([torch.zeros(1, 2, 2)]), r"item 0 must be a pair \(image tensor, label\), got Tensor"),
+            (Items([torch.zeros(1, 2, 2)]), r"item 0 must be a pair \(image, label\), got Tensor"),
             (Items([("a.png", 1)]), r"got \(str, int\)"),
             (Items([(torch.zeros(1, 2, 2), 0.5)]), "label of item 0 must be one integer, got 0.5"),
             (Items([(torch.zeros(1, 2, 2), torch.tensor(1.0))]), "must be one integer"),

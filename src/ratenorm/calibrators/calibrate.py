@@ -16,7 +16,7 @@ from ratenorm.arguments import check_kind
 from ratenorm.calibrators.base import Calibrator
 from ratenorm.calibrators.step_bias import StepBias
 from ratenorm.calibrators.walk import Walk, with_fires
-from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.calibration import Calibration, calibration_batches
 from ratenorm.convert.convert import Calibrated, Conversion
 from ratenorm.errors import CalibrationError, UsageError
 from ratenorm.graph.ops import Fire
@@ -65,7 +65,11 @@ def calibrate(
         raise UsageError(f"Calibrating: {method!r} is not a calibrator. Give one such as StepBias().")
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= LARGEST_STEPS:
         raise UsageError(f"Calibrating: steps is {steps!r}; it must be a whole number from 1 to {LARGEST_STEPS}.")
-    given = images if isinstance(images, Calibration) else Calibration(_checked(images))
+    given = (
+        images
+        if isinstance(images, Calibration)
+        else Calibration(calibration_batches(_checked(images), conversion.net.input_shape))
+    )
     given.fit(conversion.net.input_shape, conversion.net.dtypes)
     ordered = given.in_own_order()
     if given.shared:  # each process takes its share of the sorted images

@@ -6,9 +6,10 @@ A command is loaded when it is asked for, so that `ratenorm --help` takes no tim
 from __future__ import annotations
 
 import importlib
+import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Any, Protocol, get_args, get_type_hints
@@ -80,22 +81,31 @@ def parsed(name: str, arguments: Sequence[str]) -> Command:
 
     kind = command_class(name)
     _shorten_help(kind)
-    flags = (tyro.conf.FlagCreatePairsOff,)  # --resume, not also --no-resume
-    return tyro.cli(kind, prog=f"ratenorm {name}", args=list(arguments), config=flags)
+    settings = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)  # --resume, not also --no-resume
+    for word in arguments:
+        if (flag := word.partition("=")[0]) in MOVED_FLAGS.get(name, {}):
+            print(f"ratenorm {name}: {flag} is now {MOVED_FLAGS[name][flag]}.", file=sys.stderr)
+            raise SystemExit(2)
+    return tyro.cli(kind, prog=f"ratenorm {name}", args=list(arguments), config=settings)
 
 
+MOVED_FLAGS = {
+    "train": {"--rest": "--bias-penalty", "--early": "--cut-rates-at", "--settle": "--refresh-batchnorm-at"},
+}
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
-def _shorten_help(kind: type) -> None:
+def _shorten_help(kind: Any) -> None:
     """Leave out `(default: None)` and `{None}|`: the text of an option says what happens without it."""
     import tyro
 
     hints = get_type_hints(kind, include_extras=True)
-    for field in fields(kind):  # type: ignore[arg-type]
+    for field in fields(kind):
+        bare = get_type_hints(kind)[field.name]
+        if is_dataclass(bare):
+            _shorten_help(bare)  # a group of options
         if field.default is not None and not isinstance(field.default, bool) and field.default != ():
             continue
-        bare = get_type_hints(kind)[field.name]
         alternatives = [t for t in get_args(bare) if t is not type(None)]
         metavar = METAVARS.get(alternatives[0]) if field.default is None and len(alternatives) == 1 else None
         short = tyro.conf.arg(help_behavior_hint="", metavar=metavar)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Search instead of naming a method; may change."""
+
+    max_loss: float | None = None
+    """instead of --method: try several lambda, p and v0, and keep the fastest network within this many points of the
+    ANN; finished settings are kept in a folder beside --out, called like it with .sweep at the end
+    """
+    engine: EngineName = "auto"
+    """with --max-loss: what simulates: auto, dense or event"""
+
+
+@dataclass(frozen=True)
 class Convert:
     """Convert a trained network file into a spiking one. For your own nn.Module use ratenorm.convert in Python."""
 
@@ -29,10 +41,6 @@ class Convert:
     """network file, for example runs/a/stage2.safetensors, or a name of the zoo"""
     out: Path
     """spiking network file to write"""
-    model: str | None = None
-    """your own network as package.module:function, called without arguments; the file then holds its state_dict, and
-    --data its images
-    """
     method: str = "recommended"
     """thresholds: recommended (trained ones of a Rate Norm network, else omega:2.3), trained, max, percentile:99.9,
     omega:2.3, channel, spike:64, scaled:0.8:spike, data, model, fixed:1.0
@@ -45,35 +53,36 @@ class Convert:
     """calibrate after conversion for the first --steps steps, on unlabelled training images: step-bias, channel-bias,
     start-potential; several follow one another
     """
+    steps: int | None = None
+    """with --calibrate: the time-steps to calibrate for (default: 4); with --max-loss: the most steps to look at
+    (default: 128)
+    """
     data: str | None = None
     """calibration images for methods that need some (default: the set the network was trained on)"""
     root: Path | None = None
     """where the data set lies"""
     images: int = 1000
     """training images for thresholds that need some; --calibrate takes the first 600 of them"""
-    max_loss: float | None = None
-    """instead of --method: sweep lambda, p and v0 and keep the fastest network within this many points of the ANN;
-    finished settings are kept in a folder beside --out, called like it with .sweep at the end
+    model: str | None = None
+    """your own network as package.module:function, called without arguments; the file then holds its state_dict, and
+    --data its images
     """
-    steps: int | None = None
-    """with --calibrate: the time-steps to calibrate for (default: 4); with --max-loss: the most steps to look at
-    (default: 128)
-    """
-    engine: EngineName = "auto"
-    """with --max-loss: what simulates: auto, dense or event"""
     max_pool: Literal["gated", "average"] = "gated"
     """max-pooling by accumulated counts, or replaced by average pooling"""
     resume: bool = False
-    """with --max-loss: go on where an earlier sweep stopped, or choose by another loss from a finished one"""
+    """with --max-loss: resume an earlier sweep, or choose by another loss from a finished one"""
     overwrite: bool = False
-    """replace the file if it is there, and sweep anew"""
+    """replace the file if it is there, and sweep again"""
+    verbose: Annotated[bool, tyro.conf.arg(aliases=["-v"])] = False
+    """print the whole support report"""
+    experimental: Sweep = field(default_factory=Sweep)
 
     def run(self) -> None:
         from ratenorm.distributed import joined
         from ratenorm.errors import UsageError
         from ratenorm.io.files import check_writable
         from ratenorm.io.spiking import save
-        from ratenorm.workflows.convert import about_conversion, summary
+        from ratenorm.workflows.convert import about_conversion, clipping_lines, summary
         from ratenorm.workflows.data import held_out_split
         from ratenorm.workflows.own_network import load_any
 
@@ -89,8 +98,10 @@ class Convert:
             conversion = self._convert(model, spec, here)
             if here.writer:
                 save(conversion.net, self.out, about_conversion(conversion, spec, self._calibrated_on(spec)))
-                print(conversion.report)
+                print(conversion.report if self.verbose else conversion.report.summary())
                 print(f"\n{summary(conversion)}")
+                name = self.data or spec.dataset
+                print("\n".join(clipping_lines(conversion, spec, lambda: data_config(name, self.root))))
                 print(
                     f"{self.out}: {sum(conversion.net.neurons.values()):,} spiking neurons in "
                     f"{len(conversion.net.populations)} populations, {self.out.stat().st_size / 1e6:.2f} MB"
@@ -109,15 +120,19 @@ class Convert:
         from ratenorm.errors import UsageError
         from ratenorm.workflows.sweep import check_loss
 
-        if self.max_loss is not None:
-            check_loss(self.max_loss)
+        if self.experimental.max_loss is not None:
+            check_loss(self.experimental.max_loss)
         elif self.resume:
             raise UsageError("--resume goes on with a sweep (--max-loss); any other conversion is done in one piece.")
-        if self.max_loss is not None and self.model is not None:
+        if self.model is not None and self.data is None:
+            raise UsageError(
+                f"Converting {self.model}: name its images with --data, for its classes and normalisation."
+            )
+        if self.experimental.max_loss is not None and self.model is not None:
             raise UsageError("--max-loss sweeps a network file of ratenorm; it cannot take --model.")
-        if self.max_loss is not None and self.calibrate:
+        if self.experimental.max_loss is not None and self.calibrate:
             raise UsageError("--max-loss chooses among thresholds without calibration; leave --calibrate out.")
-        if self.steps is not None and self.max_loss is None and not self.calibrate:
+        if self.steps is not None and self.experimental.max_loss is None and not self.calibrate:
             raise UsageError("--steps belongs to --calibrate or to --max-loss; give one of them, or leave it out.")
 
     def _convert(self, model: nn.Module, spec: NetworkSpec, here: World) -> Conversion:
@@ -125,8 +140,8 @@ class Convert:
         from ratenorm.workflows.convert import convert_with
 
         name = self.data or spec.dataset  # looked for only where images are needed
-        if self.max_loss is not None:
-            return self._sweep(self.max_loss, data_config(name, self.root), here)
+        if self.experimental.max_loss is not None:
+            return self._sweep(self.experimental.max_loss, data_config(name, self.root), here)
         text = "+".join((self.method, *self.calibrate))
         read = parse_recipe(text, DEFAULT_STEPS if self.steps is None else self.steps)
         recipe = Recipe(text, read.method, read.v0 if self.v0 is None else self.v0, read.calibrations)
@@ -140,7 +155,12 @@ class Convert:
         from ratenorm.workflows.sweep_file import SweepConfig, sweep_file
 
         config = SweepConfig(
-            str(network_file(self.network)), data, self.images, self.steps or 128, self.max_pool, self.engine
+            str(network_file(self.network)),
+            data,
+            self.images,
+            self.steps or 128,
+            self.max_pool,
+            self.experimental.engine,
         )
         place = self.out.with_name(f"{self.out.name}.sweep")
         with open_shared(place, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder:

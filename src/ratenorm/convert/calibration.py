@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ratenorm import distributed
+from ratenorm.data import batches_of
 from ratenorm.errors import CalibrationError
 
 
@@ -89,3 +90,10 @@ class Calibration:
                     f"Calibrating: batch {i} has images of shape {tuple(batch.shape[1:])}, the network takes "
                     f"{input_shape}. Transform them as in training."
                 )
+
+
+def calibration_batches(images: Any, input_shape: tuple[int, ...]) -> Any:
+    """What a user gives as calibration images: tensors and their batches as they are, data sets in batches."""
+    if isinstance(images, Tensor) or not (hasattr(images, "__iter__") or hasattr(images, "__getitem__")):
+        return images
+    return batches_of(images, input_shape, "Calibrating")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ratenorm.arguments import check_start
 from ratenorm.contexts import undisturbed_call
-from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.calibration import Calibration, calibration_batches
 from ratenorm.convert.fold import fold
 from ratenorm.convert.grid import on_grid
 from ratenorm.convert.lower import lower
@@ -123,7 +123,7 @@ def convert(
     chosen = None if method is None else as_method(method)
     graph, report = lower(model, example.cpu() if isinstance(example, Tensor) else example, max_pool)
     if calibration is not None and not isinstance(calibration, Calibration):
-        calibration = Calibration(calibration)
+        calibration = Calibration(calibration_batches(calibration, tuple(example.shape[1:])))
     analog = fold(graph.to("cpu"))
     if v0 is None:
         v0 = DEFAULT_START if method is None else 0.0

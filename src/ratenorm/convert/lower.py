@@ -47,7 +47,7 @@ class Refused(Exception):
         self.what, self.remedy = what, remedy
 
 
-_BROKEN = Ref("", ())  # stands for the result of something unsupported, so that one obstacle is reported once
+_BROKEN = Ref("", ())  # a result without a batch dimension: what follows cannot be judged
 
 Handler = Callable[["Lowering", fx.Node, tuple[Any, ...], dict[str, Any]], Any]
 ModuleHandler = Callable[["Lowering", fx.Node, Any, tuple[Any, ...]], Any]
@@ -142,7 +142,15 @@ class Lowering:
             return self._handle(at, args, kwargs)
         except Refused as refusal:
             self.entries.append(Entry("unsupported", self.label(at), refusal.what, source_line(at), refusal.remedy))
-            return _BROKEN
+            return self._stand_in(at, self.value(at))
+
+    def _stand_in(self, at: fx.Node, value: Any) -> Any:
+        """What follows an obstacle is judged by the shapes of the network's own values; no network is built."""
+        if isinstance(value, tuple | list):
+            return type(value)(self._stand_in(at, one) for one in value)
+        if not isinstance(value, Tensor):
+            return value
+        return Ref(self.label(at), tuple(value.shape)) if value.shape[:1] == (BATCHES[0],) else _BROKEN
 
     def _handle(self, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from ratenorm.convert.handlers import FUNCTIONS, METHODS, MODULES  # they import this module

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-_CLIP = "train with nn.ReLU, nn.ReLU6 or ratenorm.RateNorm in its place (fine-tuning for a few epochs usually suffices)"
+_CLIP = (
+    "train with nn.ReLU, nn.ReLU6 or ratenorm.RateNorm in its place (fine-tuning for a few epochs usually suffices; "
+    "ratenorm.adapt(model) replaces modules such as GELU and SiLU)"
+)
 _NORM = "use BatchNorm, whose statistics are fixed in inference and can be folded into the weights"
 _READOUT = (
     "leave it out of the network that is converted: the largest logit stays the largest; apply it to the mean "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ratenorm import notebook
 from ratenorm.errors import ConversionError
 
 Kind = Literal["site", "layer", "fold", "replaced", "dropped", "unsupported"]
+
+NAMES_SHOWN = 6  # of the calls that share an obstacle
 
 _HEADINGS: dict[str, str] = {
     "unsupported": "cannot be converted",
@@ -37,6 +40,21 @@ class Entry:
         return f"{text}\n      fix: {self.remedy}" if self.remedy else text
 
 
+def grouped(entries: Iterable[Entry]) -> list[str]:
+    """Entries as text; obstacles of one kind share a line, with the names of all calls."""
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for number, entry in enumerate(entries):
+        key = (entry.what, entry.remedy) if entry.kind == "unsupported" else (str(number),)
+        groups.setdefault(key, []).append(entry)
+    lines = []
+    for first, *others in groups.values():
+        names = [first.name, *(entry.name for entry in others)]
+        shown = ", ".join(names[:NAMES_SHOWN]) + (f" and {len(names) - NAMES_SHOWN} more" * (len(names) > NAMES_SHOWN))
+        count = f" ({len(names)} times)" if others else ""
+        lines.append(str(replace(first, name=shown, what=first.what + count)))
+    return lines
+
+
 @dataclass(frozen=True)
 class SupportReport:
     """Every site, fold, replacement and obstacle. Printing it reads as a text."""
@@ -50,12 +68,17 @@ class SupportReport:
     def convertible(self) -> bool:
         return not self.of("unsupported")
 
+    def summary(self) -> str:
+        """One line: how many parts there are of each kind."""
+        counts = ((heading, len(self.of(kind))) for kind, heading in _HEADINGS.items())  # type: ignore[arg-type]
+        return "Layers: " + ", ".join(f"{count} {heading}" for heading, count in counts if count) + "."
+
     def __str__(self) -> str:
         lines: list[str] = []
         for kind, heading in _HEADINGS.items():
             if found := [e for e in self.entries if e.kind == kind]:
                 lines.append(f"{heading} ({len(found)}):")
-                lines += [f"    {entry}" for entry in found]
+                lines += [f"    {line}" for line in grouped(found)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -71,7 +94,7 @@ class SupportReport:
     def require(self) -> None:
         """Raise, naming everything that stands in the way."""
         if bad := self.of("unsupported"):
-            lines = "\n".join(f"    {entry}" for entry in bad)
+            lines = "\n".join(f"    {line}" for line in grouped(bad))
             raise ConversionError(
                 f"Converting a network: {len(bad)} of its operations cannot be turned into spikes, so nothing was "
                 f"converted.\n{lines}"

@@ -1,6 +1,5 @@
 """Data: known sets in their official files, a user's own, augmentation, and batches that can be resumed."""
 
-from ratenorm.data.adapt import from_dataset
 from ratenorm.data.augment import AUGMENTS, Augment, augment
 from ratenorm.data.batches import Batches
 from ratenorm.data.datasets import load, verify
@@ -9,6 +8,7 @@ from ratenorm.data.files import FileStatus, SetStatus
 from ratenorm.data.folder import load_folder
 from ratenorm.data.image_set import ImageSet, split_holdout
 from ratenorm.data.normalise import NORMALISATIONS, Normalisation, measure_normalisation
+from ratenorm.data.own_data import batches_of, from_dataset
 from ratenorm.data.seeds import generator_for
 from ratenorm.data.sets import data_root
 
@@ -22,6 +22,7 @@ __all__ = [
     "Normalisation",
     "SetStatus",
     "augment",
+    "batches_of",
     "data_root",
     "from_dataset",
     "generator_for",

@@ -1,9 +1,10 @@
-"""Images and labels in memory: the one type every loader returns and everything else reads."""
+"""Images and labels: the one type every loader returns and everything else reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 
@@ -11,17 +12,36 @@ from ratenorm.data.seeds import generator_for
 from ratenorm.errors import DataError, UsageError
 
 
-@dataclass(frozen=True, eq=False)
+class Pictures(Protocol):
+    """Images [N, C, H, W]: a tensor, or something that reads them when it is indexed like one."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    dtype: torch.dtype
+
+    def dim(self) -> int: ...
+
+    def numel(self) -> int: ...
+
+    def is_floating_point(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
     """`images` [N, C, H, W], uint8 in 0..255 or float32 as it is meant; `labels` [N], int64; names of the
-    classes.
+    classes. The images may be streamed: read from a data set when they are asked for.
 
     It is a (tensor, label) dataset itself: item i is the image as float32 (bytes divided by 255) and its
     label.
     """
 
     name: str
-    images: torch.Tensor
+    images: Pictures
     labels: torch.Tensor
     classes: tuple[str, ...]
 
@@ -50,6 +70,10 @@ class ImageSet:
                 f"{doing}: image {first} has label {int(self.labels[first])}, allowed are 0 to "
                 f"{len(self.classes) - 1} ({len(self.classes)} classes)."
             )
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.image_shape))
+        return f"ImageSet({self.name!r}: {len(self):,} images of {shape}, {len(self.classes)} classes)"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,7 +112,8 @@ class ImageSet:
             raise UsageError(
                 f"Choosing from {self.name!r}: index {wrong} is outside 0 to {len(self) - 1} ({len(self)} images)."
             )
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+        take = getattr(self.images, "subset", self.images.__getitem__)  # streamed images stay unread
+        return replace(self, images=take(chosen), labels=self.labels[chosen])
 
 
 def to_float(images: torch.Tensor) -> torch.Tensor:

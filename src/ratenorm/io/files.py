@@ -138,6 +138,13 @@ def opened_line(line: bytes, sealed: bool) -> dict[str, Any]:
     return entry
 
 
+_HINTS = {
+    "ratenorm-network": " It is a network before conversion: convert it first, with `ratenorm convert`.",
+    "ratenorm-spiking-net": " It is a spiking network already: run it with `ratenorm evaluate`, or give the network it "
+    "was converted from.",
+}
+
+
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Path:
     """Tensors and what describes them, as one safetensors file with a checksum. `content` needs `format` and
     `version`.
@@ -162,6 +169,12 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
+        if _KEY not in (header.get("__metadata__") or {}) and not any(key.startswith(_KEY) for key in header):
+            raise FileFormatError(
+                f"Reading {path}: it is not a {kind} file: it holds weights, and does not say which network they "
+                "belong to. For a network of your own give its module as well: --model package.module:function on the "
+                "command line; in Python `model.load_state_dict` and `ratenorm.convert(model, ...)`."
+            )
         outer = json.loads(header["__metadata__"][_KEY])
         text, expected = outer["content"], outer["sha256"]
         content = json.loads(text)
@@ -173,7 +186,9 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
             "or write it anew."
         ) from error
     if found_kind != kind:
-        raise FileFormatError(f"Reading {path}: it holds {found_kind!r}, {kind!r} was expected.")
+        raise FileFormatError(
+            f"Reading {path}: it holds {found_kind!r}, {kind!r} was expected.{_HINTS.get(found_kind, '')}"
+        )
     if found_version != version:
         raise FileFormatError(
             f"Reading {path}: it has version {found_version!r} of the {kind} format, this ratenorm reads "

@@ -94,7 +94,15 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, RatenormError) and self.mode == "new":
+            self._forget_unstarted()
         self.close()
+
+    def _forget_unstarted(self) -> None:
+        """A run that was refused before it wrote anything leaves no folder that counts as used."""
+        with contextlib.suppress(OSError):
+            if {f.name for f in self.path.iterdir()} <= {CONFIG, LOCK}:
+                (self.path / CONFIG).unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._lock >= 0:

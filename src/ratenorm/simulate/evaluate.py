@@ -16,6 +16,7 @@ from ratenorm import distributed
 from ratenorm.arguments import check_count, check_images, check_labels
 from ratenorm.contexts import undisturbed_call
 from ratenorm.core.coding import Coding
+from ratenorm.data.own_data import batches_of
 from ratenorm.errors import DataError, UsageError
 from ratenorm.graph.net import Converted, SpikingNet, run, spiking_net
 from ratenorm.simulate.heap import give_back
@@ -188,7 +189,7 @@ def evaluate(
             "[classes]. Use `simulate` and compare its outputs with what you expect."
         )
     total = Evaluation(steps) if so_far is None else so_far
-    for number, batch in enumerate(batches, 1):
+    for number, batch in enumerate(batches_of(batches, net.input_shape, "Evaluating"), 1):
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise DataError(
                 f"Evaluating: batch {number} is a {type(batch).__name__}; give pairs (images, labels), for example "

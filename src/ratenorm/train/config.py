@@ -26,7 +26,7 @@ class Stage1:
     weight_decay: float = 5e-4  # not on BatchNorm and biases
     label_smoothing: float = 0.0
     ema: float = 0.0  # decay a step of an average of the weights; 0: none. The average is then the result
-    holdout: int = 5000  # training images held out for choices
+    holdout: float = 0.1  # training images held out for choices: a share below 1, or a number
     augment: Augment = field(default_factory=Augment)
     small_size: int = 0  # shrink images to this side in the first part of the training; 0: never
     small_part: float = 0.5  # how large that part is
@@ -89,7 +89,7 @@ class Stage2:
     start: float = 4.0  # p' at the start: p = sigmoid(4) = 0.982
     per_layer: bool = False  # after the shared p', one p' for each layer for as many epochs again
     images: int | None = None  # of the training set, for each epoch; None: all
-    holdout: int = 5000
+    holdout: float = 0.1  # a share below 1, or a number
     seed: int = 0
     checkpoint_minutes: float = 5.0
 

@@ -95,7 +95,7 @@ class _LatencyStage:
 
 def train_latency(
     model: nn.Module,
-    data: ImageSet,
+    data: ImageSet | Any,
     config: Stage2 | None = None,
     *,
     normalise: Normalisation | None = None,

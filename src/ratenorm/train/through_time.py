@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ratenorm.convert.convert import Calibrated, Conversion
 from ratenorm.convert.grid import on_grid
 from ratenorm.core.losses import accuracy_loss, teaching_loss
-from ratenorm.data import Augment, Batches, ImageSet, Normalisation
+from ratenorm.data import Augment, Batches, ImageSet, Normalisation, from_dataset
 from ratenorm.distributed import total, world
 from ratenorm.errors import TrainingError, UsageError
 from ratenorm.graph.net import Node, SpikingNet, run
@@ -52,7 +52,7 @@ class ThroughTime:
         warmup: Share of the training during which the learning rate rises; it then falls to zero.
         teacher: Share of the loss that asks for the answers of the network before conversion; the labels have the rest.
         label_smoothing: Of the cross entropy.
-        holdout: Training images held out to measure accuracy.
+        holdout: Training images held out to measure accuracy: a share below 1, or a number.
         augment: How training images are varied.
         bfloat16: Multiply in bfloat16 where the processor has it.
         seed: Of batches and augmentation.
@@ -66,7 +66,7 @@ class ThroughTime:
     warmup: float = 0.1
     teacher: float = 0.5
     label_smoothing: float = 0.0
-    holdout: int = 5000
+    holdout: float = 0.1
     augment: Augment = field(default_factory=Augment)
     bfloat16: bool = True
     seed: int = 0
@@ -272,9 +272,10 @@ def accuracy_by_step(model: Unrolled, batches: Batches) -> list[float]:
 
 def train_through_time(
     conversion: Conversion,
-    data: ImageSet,
+    data: ImageSet | Any,
     config: ThroughTime | None = None,
     *,
+    held_out: ImageSet | None = None,
     normalise: Normalisation | None = None,
     run_folder: RunFolder | None = None,
     show: bool = True,
@@ -283,8 +284,9 @@ def train_through_time(
 
     Args:
         conversion: What `convert` or `calibrate` returned; it is not changed.
-        data: Training images with labels; some are held out to measure accuracy.
+        data: Training images with labels, or any data set of them; some are held out to measure accuracy.
         config: The settings.
+        held_out: Images to measure accuracy on, in place of those that `config.holdout` takes from `data`.
         normalise: What the network's images are normalised by.
         run_folder: Where checkpoints and metrics are kept; a training that was stopped resumes there.
         show: Show a progress bar.
@@ -299,7 +301,10 @@ def train_through_time(
     config = ThroughTime() if config is None else config
     check_trainable(conversion.net)
     check_memory(conversion.net, config)
-    train, held_out = hold_out(data, config.holdout, config.seed)
+    if held_out is None:
+        train, held_out = hold_out(data, config.holdout, config.seed)
+    else:
+        train = from_dataset(data)
     batches, checks = stage_batches(train, held_out, config.batch_size, config.seed, normalise, config.augment)
     model = Unrolled(conversion.net, config.steps)
     stage = _Stage(model, lambda images: run(conversion.analog, images), batches, checks, config)

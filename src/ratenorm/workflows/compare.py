@@ -21,7 +21,7 @@ from ratenorm.workflows.calibration import calibration_images
 from ratenorm.workflows.convert import CALIBRATION_IMAGES
 from ratenorm.workflows.data import DataConfig
 from ratenorm.workflows.evaluate import coding_of, watched_evaluation
-from ratenorm.workflows.fingerprint import of_graph, of_tensors
+from ratenorm.workflows.fingerprint import of_graph, of_images, of_tensors
 from ratenorm.workflows.own_network import load_any
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
 from ratenorm.workflows.resume import remembered
@@ -85,7 +85,7 @@ def compare(config: CompareConfig, folder: RunFolder) -> dict[str, Any]:
         )
 
     # another network or other images in the same place are not answered with what was found before
-    computed_from = {"network": of_graph(analog), "images": of_tensors(test.images, test.labels)}
+    computed_from = {"network": of_graph(analog), "images": of_images(test)}
     computed_from |= {} if images is None else {"calibration": of_tensors(*images)}
     runs: list[dict[str, Any]] = []
     for recipe in recipes:

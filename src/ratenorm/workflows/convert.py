@@ -13,11 +13,16 @@ from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.convert import Conversion, recommended
 from ratenorm.convert.fold import fold
 from ratenorm.convert.lower import lower
+from ratenorm.data import Batches, ImageSet
 from ratenorm.distributed import world
+from ratenorm.errors import DataError, UsageError
+from ratenorm.graph.net import run
 from ratenorm.io.networks import NetworkSpec
 from ratenorm.workflows.calibration import calibration_images
-from ratenorm.workflows.data import DataConfig
+from ratenorm.workflows.data import DataConfig, images_to_choose_by
+from ratenorm.workflows.loud import NEAR, chance_line
 
+CHECKED_IMAGES = 1000  # on which the ANN and its clipped form are compared
 CALIBRATION_IMAGES = 600  # for calibrators: more images do not help, and their time grows with them
 
 
@@ -68,3 +73,34 @@ def summary(conversion: Conversion) -> str:
     for one in conversion.calibrated:
         lines.append(f"Calibrated for T = {one.steps} on {one.images:,} images: {one.method['method']}.")
     return "\n".join(lines)
+
+
+def clipping_lines(conversion: Conversion, spec: NetworkSpec, data: Callable[[], DataConfig]) -> list[str]:
+    """The accuracy of the ANN and of its clipped form, to which the spiking network converges; nothing without data."""
+    try:
+        images, what = images_to_choose_by(data().of(spec).train(), spec.held_out, CHECKED_IMAGES, 0)
+    except (DataError, UsageError):
+        return []  # no labelled images at hand
+    source, clipped = accuracies(conversion, images, spec)
+    lines = [
+        f"On {what}: the ANN has {100 * source:.2f} %, clipped at the thresholds {100 * clipped:.2f} %. Many steps "
+        "give the second."
+    ]
+    if (line := chance_line(source, spec.num_classes, len(images), "the ANN itself")) is not None:
+        lines.append(line)
+    elif source - clipped > NEAR:
+        lines.append(
+            f"WARNING: the thresholds cut off {100 * (source - clipped):.2f} points. Take larger ones, such as "
+            "--method percentile:99.9 or --method max."
+        )
+    return lines
+
+
+@torch.no_grad()
+def accuracies(conversion: Conversion, images: ImageSet, spec: NetworkSpec) -> tuple[float, float]:
+    """Of the ANN, and of the ANN clipped at the thresholds."""
+    right = [0, 0]
+    for x, y in Batches(images, 200, normalise=spec.normalisation):
+        for place, graph in enumerate((conversion.analog, conversion.net)):
+            right[place] += int((run(graph, x).argmax(-1) == y).sum())
+    return right[0] / len(images), right[1] / len(images)

@@ -16,7 +16,7 @@ from ratenorm.data import ImageSet, load, load_folder, split_holdout
 from ratenorm.data.folder import part_of
 from ratenorm.errors import UsageError
 from ratenorm.io.networks import NetworkSpec
-from ratenorm.workflows.fingerprint import of_tensors
+from ratenorm.workflows.fingerprint import of_images
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,13 @@ class DataConfig:
 
 def fingerprint_of(data: DataConfig, images: ImageSet) -> str | None:
     """What is kept of a folder's images that something learned from, to recognise them again."""
-    return None if data.folder is None else of_tensors(images.images, images.labels)
+    return None if data.folder is None else of_images(images)
 
 
 def check_not_learned_from(about: dict[str, Any], images: ImageSet, doing: str) -> None:
     """Refuse to score a network with the very images it was calibrated or trained on."""
     known = about.get("learned_from")
-    if isinstance(known, list) and known and of_tensors(images.images, images.labels) in known:
+    if isinstance(known, list) and known and of_images(images) in known:
         raise UsageError(
             f"{doing}: the images of {images.name!r} are those that the network learned from or was calibrated on, so "
             f"they cannot score it. Give other images, or sort them into {images.name}/train/CLASS and "

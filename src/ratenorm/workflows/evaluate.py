@@ -26,7 +26,7 @@ from ratenorm.simulate.simulate import EngineName
 from ratenorm.train.interrupt import Interrupted, Interrupts
 from ratenorm.workflows.data import DataConfig, check_not_learned_from, images_to_choose_by
 from ratenorm.workflows.early_exit import early_exit_entry
-from ratenorm.workflows.fingerprint import of_tensors
+from ratenorm.workflows.fingerprint import of_images
 from ratenorm.workflows.loud import warnings_of
 from ratenorm.workflows.partial_sums import PartialSums
 from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
@@ -177,7 +177,7 @@ def watched_evaluation(
     about |= {"transform": spec.normalisation.to_dict()}
     kept = None
     if folder is not None:
-        about["images"] = of_tensors(images.images, images.labels)
+        about["images"] = of_images(images)
         places = [folder.path / PARTS, lasting or folder.path / PARTS]
         place, elsewhere = places if first is not None else places[::-1]
         kept = PartialSums(place, net, about, elsewhere=elsewhere)

@@ -10,8 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ratenorm.data import ImageSet
 from ratenorm.errors import FileFormatError
 from ratenorm.graph.net import Graph
+
+PART = 4096  # images read together
 
 
 def of_graph(graph: Graph) -> str:
@@ -31,6 +34,17 @@ def of_tensors(*tensors: Tensor) -> str:
     for tensor in tensors:
         digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
         digest.update(_content(tensor))
+    return digest.hexdigest()
+
+
+def of_images(images: ImageSet) -> str:
+    """Of images and labels, read in parts: equal to `of_tensors` of both."""
+    digest = hashlib.sha256()
+    digest.update(f"{images.images.dtype}{tuple(images.images.shape)}".encode())
+    for first in range(0, len(images), PART):
+        digest.update(_content(images.images[first : first + PART]))
+    digest.update(f"{images.labels.dtype}{tuple(images.labels.shape)}".encode())
+    digest.update(_content(images.labels))
     return digest.hexdigest()
 
 

@@ -88,9 +88,10 @@ def low_latency(config: LowLatencyConfig, folder: RunFolder, *, show: bool = Tru
     if (split := held_out_split(spec, config.network)) is not None:  # what the network has not learned from
         config = replace(config, training=replace(config.training, holdout=split[0], seed=split[1]))
     data = config.data.of(spec).train()
-    if config.images is not None:
-        data = data.subset(range(min(config.images, len(data))))
+    # Held out first: with fewer images the held-out ones are still those that the network has not learned from.
     train, held_out = hold_out(data, config.training.holdout, config.training.seed)
+    if config.images is not None:
+        train = train.subset(range(min(config.images, len(train))))
     graph, report = lower(model, torch.zeros(1, *spec.input_shape))
     analog = fold(graph)
     few = _normalised(train, spec, THRESHOLD_IMAGES)
@@ -105,7 +106,13 @@ def low_latency(config: LowLatencyConfig, folder: RunFolder, *, show: bool = Tru
     )
     check_trainable(start.net)
     trained, _ = train_through_time(
-        start, data, config.training, normalise=spec.normalisation, run_folder=folder, show=show
+        start,
+        train,
+        config.training,
+        held_out=held_out,
+        normalise=spec.normalisation,
+        run_folder=folder,
+        show=show,
     )
     if world().writer:
         save(trained.net, folder / SPIKING_FILE, about_conversion(trained, spec, fingerprint_of(config.data, data)))

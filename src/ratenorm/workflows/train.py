@@ -25,7 +25,7 @@ from ratenorm.io.run_folder import RunFolder
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.loop import accuracy, evaluating
-from ratenorm.train.stage1 import hold_out, train_accuracy
+from ratenorm.train.stage1 import held_out_count, hold_out, train_accuracy
 from ratenorm.train.stage2 import train_latency
 from ratenorm.workflows.data import DataConfig, fingerprint_of
 from ratenorm.workflows.loud import chance_line
@@ -102,8 +102,14 @@ class TrainOutcome:
 def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
     """What network the data asks for."""
     channels, height, width = images.image_shape
+    if len(images.classes) < 2:
+        raise UsageError(
+            f"Training on {images.name!r}: it has one class, {images.classes[0]!r}, so there is nothing to tell apart. "
+            "Give a folder with one subfolder for each of two or more classes."
+        )
     known = NORMALISATIONS.get(images.name)
     normalise = measure_normalisation(images) if known is None else known
+    held = held_out_count(config.stage1.holdout, len(images))
     return NetworkSpec(
         config.model,
         config.activation,
@@ -116,7 +122,7 @@ def network_spec(config: TrainConfig, images: ImageSet) -> NetworkSpec:
         images.name,
         config.levels,
         fingerprint_of(config.data, images),
-        (config.stage1.holdout, config.stage1.seed) if config.stage1.holdout and config.images is None else None,
+        (held, config.stage1.seed) if held and config.images is None else None,
     )
 
 
