@@ -92,31 +92,40 @@ class ThroughTime:
 
 
 class _Spikes(torch.autograd.Function):
-    """Eq. 3 over all steps at once: currents [T, B, …] to spikes [T, B, …]."""
+    """Eq. 3 over all steps at once: currents [T, B, …] and a bias for each step [T, C, …] to spikes [T, B, …].
+
+    The potential is kept in float32. Spikes are 0 or 1, so any type of the currents holds them exactly.
+    """
 
     @staticmethod
-    def forward(ctx: Any, current: Tensor, start: Tensor, threshold: Tensor) -> Tensor:
-        potential = start.expand(current.shape[1:]).clone()
+    def forward(ctx: Any, current: Tensor, bias: Tensor, start: Tensor, threshold: Tensor) -> Tensor:
+        potential = (start + bias[0]).expand(current.shape[1:]).contiguous()
         spikes = torch.empty_like(current)
         slopes = torch.empty_like(current, dtype=torch.bfloat16)
         for t, now in enumerate(current):
+            if t > 0:
+                potential += bias[t]
             potential += now
-            spikes[t] = potential >= threshold
-            slopes[t] = (1.0 - (potential / threshold - 1.0).abs()).clamp_min(0.0)
-            potential -= spikes[t] * threshold
+            fired = potential >= threshold
+            spikes[t] = fired
+            slopes[t] = potential.div(threshold).sub_(1.0).abs_().neg_().add_(1.0).clamp_min_(0.0)
+            potential -= fired * threshold
         ctx.save_for_backward(slopes, threshold)
+        ctx.bias_shape = bias.shape
         return spikes
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, None, None]:
         slopes, threshold = ctx.saved_tensors
-        result = torch.empty_like(grads[0])
-        later = torch.zeros_like(grads[0][0])  # the gradient of the potential that the step leaves
+        (grad,) = grads
+        result = torch.empty_like(grad)
+        of_bias = torch.empty(ctx.bias_shape)
+        later = torch.zeros(grad.shape[1:])  # the gradient of the potential that the step leaves
         for t in range(len(slopes) - 1, -1, -1):
-            slope = slopes[t].float()
-            later = later * (1.0 - slope) + grads[0][t] * (slope / threshold)
+            later.lerp_(grad[t].float() / threshold, slopes[t].float())
             result[t] = later
-        return result, None, None
+            of_bias[t] = later.sum_to_size(ctx.bias_shape[1:])
+        return result, of_bias, None, None
 
 
 class Unrolled(nn.Module):
@@ -158,12 +167,12 @@ class Unrolled(nn.Module):
             if isinstance(node.op, Input):
                 value = images
             elif isinstance(node.op, Fire):
-                current = inputs[0].float()
+                current = inputs[0]
                 still = node.inputs[0] in net.static
                 shape = (steps, batch, *current.shape[1:])
                 current = current.expand(shape) if still else current.view(shape)
-                current = current + self.values[f"{i}/step_bias"].unsqueeze(1)
-                value = _Spikes.apply(current, node.op.start, node.op.threshold).flatten(0, 1)
+                bias = self.values[f"{i}/step_bias"]
+                value = _Spikes.apply(current, bias, node.op.start, node.op.threshold).flatten(0, 1)
             else:
                 if any(name in net.static for name in node.inputs) and node.name not in net.static:
                     inputs = [
