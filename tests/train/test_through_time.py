@@ -88,7 +88,9 @@ def test_the_gradient_is_the_triangle_through_all_steps() -> None:
 def test_training_lowers_the_loss_and_ends_as_a_spiking_net(tmp_path: Path) -> None:
     conversion, images = converted(), image_set()
     teacher = pixels(images)
-    done, history = train_through_time(conversion, images, replace(SHORT, epochs=16, teacher=1.0, holdout=0), show=False)
+    done, history = train_through_time(
+        conversion, images, replace(SHORT, epochs=16, teacher=1.0, holdout=0), show=False
+    )
     assert [entry["epoch"] for entry in history] == list(range(1, 17))
 
     def distance(c: Conversion) -> float:
