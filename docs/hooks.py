@@ -38,9 +38,11 @@ def few_steps(network: str, page: Any) -> str:
     """Losses of every conversion of a network, from benchmarks/results/few_steps.json."""
     rows = json.loads((HERE / "benchmarks" / "results" / "few_steps.json").read_text())["rows"]
     rows = [row for row in rows if row["network"] == network and not row["test"]]
+    if not rows:
+        return f"`{network}` was not measured yet."
     lines = [
-        f"`{network}`: {rows[0]['images']:,} held-out training images, ANN {100 * rows[0]['ann']:.2f} %. The columns are "
-        "points lost after T steps.",
+        f"`{network}`: {rows[0]['images']:,} held-out training images, ANN {100 * rows[0]['ann']:.2f} %. The columns "
+        "are points lost after T steps.",
         "",
         f"| conversion | seconds | {' | '.join(STEPS)} |",
         f"|---|---|{'---|' * len(STEPS)}",
