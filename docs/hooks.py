@@ -1,7 +1,7 @@
 """What the site takes from the repository: tables of records, help texts, and other pages.
 
-A line `{{ few_steps vgg16-cifar10-relu }}`, `{{ help evaluate }}` or `{{ page paper/results/README.md }}` is replaced when the
-site is built. So no figure is copied into a page.
+A line `{{ few_steps vgg16-cifar10-relu }}`, `{{ help evaluate }}` or `{{ page paper/results/README.md }}` is replaced
+when the site is built. So no figure is copied into a page.
 """
 
 from __future__ import annotations
