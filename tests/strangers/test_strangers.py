@@ -18,7 +18,7 @@ from strangers.architectures import ARCHITECTURES, dyadic, shape_of, stranger
 from strangers.reference import clipped, reference
 
 NAMES = sorted(ARCHITECTURES)
-NINTHS = ("inception", "pooled_every_way")  # averages over nine pixels are rounded in any arithmetic
+NINTHS = ("inception", "pooled_every_way", "uneven_pools")  # averages over nine pixels are rounded in any arithmetic
 METHODS = (MaxNorm(), Percentile(99.9), ChannelNorm())
 
 
