@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -9,7 +10,9 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 from coverage import CoverageData
 
@@ -50,26 +53,74 @@ class Map:
 
 
 def mapped(copied: Copy, work: Path, again: bool) -> Map:
-    """The map, from the folder of an earlier run where there is one."""
+    """The map. From an earlier run where there is one: then only test files that have changed since are run.
+
+    Lines that moved since are found by comparing the sources; a line that is new counts as run by no test, for which
+    all tests of its file are taken.
+    """
     kept = work / "map.json"
-    if again or not kept.exists():
-        kept.write_text(json.dumps(_measured(copied, work)))
-    found = json.loads(kept.read_text())
-    lines = {file: {int(n): tests for n, tests in at.items()} for file, at in found["lines"].items()}
-    return Map(lines, found["seconds"])
+    known: dict[str, Any] = {"files": {}, "lines": {}, "seconds": {}, "sources": {}}
+    if kept.exists() and not again:
+        known = json.loads(kept.read_text())
+    files = {str(f.relative_to(copied.root)): _digest(f) for f in _test_files(copied.root)}
+    changed = [file for file, digest in files.items() if known["files"].get(file) != digest]
+    sources = {str(f.relative_to(copied.source)): f.read_text() for f in sorted(copied.source.rglob("*.py"))}
+    lines = _without(_moved(known["lines"], known["sources"], sources), changed)
+    seconds = {test: took for test, took in known["seconds"].items() if test.partition("::")[0] not in changed}
+    if changed:
+        found, times = _measured(copied, work, changed)
+        seconds |= times
+        for file, at in found.items():
+            for number, tests in at.items():
+                lines.setdefault(file, {}).setdefault(number, []).extend(tests)
+    kept.write_text(json.dumps({"files": files, "lines": lines, "seconds": seconds, "sources": sources}))
+    return Map(lines, seconds)
 
 
-def _measured(copied: Copy, work: Path) -> dict[str, object]:
+def _test_files(root: Path) -> list[Path]:
+    places = [root / name for name in TESTS]
+    return sorted(f for place in places for f in ([place] if place.is_file() else place.rglob("test_*.py")))
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _moved(lines: dict[str, Any], before: dict[str, str], now: dict[str, str]) -> dict[str, dict[int, list[str]]]:
+    """The lines where they stand now."""
+    found: dict[str, dict[int, list[str]]] = {}
+    for file in lines.keys() & now.keys():
+        old, new = before[file].splitlines(), now[file].splitlines()
+        at: dict[int, int] = {}
+        for one, other, size in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+            at.update({one + k + 1: other + k + 1 for k in range(size)})
+        found[file] = {at[int(n)]: list(tests) for n, tests in lines[file].items() if int(n) in at}
+    return found
+
+
+def _without(lines: dict[str, dict[int, list[str]]], files: list[str]) -> dict[str, dict[int, list[str]]]:
+    left = set(files)
+    return {
+        file: {n: [t for t in tests if t.partition("::")[0] not in left] for n, tests in at.items()}
+        for file, at in lines.items()
+    }
+
+
+def _measured(copied: Copy, work: Path, files: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
     data, times = work / "coverage", work / "times.xml"
     words = ["--cov=ratenorm", "--cov-context=test", "--cov-report=", f"--junitxml={times}"]
     words += ["-o", "junit_family=xunit1", "-p", "no:cacheprovider", "-n", "0"]
     own = {"COVERAGE_FILE": str(data), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(copied.place)}
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, *TESTS], cwd=copied.root, env={**os.environ, **own}, check=False
+        [sys.executable, "-m", "pytest", *words, *files], cwd=copied.root, env={**os.environ, **own}, check=False
     )
     if ended.returncode not in (0, 1):
         raise SystemExit(f"Asking which tests run which line: pytest ended with {ended.returncode}.")
-    seconds = _times(times)
+    return read_coverage(copied, data, _times(times)), _times(times)
+
+
+def read_coverage(copied: Copy, data: Path, seconds: dict[str, float]) -> dict[str, dict[int, list[str]]]:
+    """The tests that passed, by file and line."""
     read = CoverageData(str(data))
     read.read()
     lines: dict[str, dict[int, list[str]]] = {}
@@ -78,9 +129,8 @@ def _measured(copied: Copy, work: Path) -> dict[str, object]:
         for number, contexts in read.contexts_by_lineno(path).items():
             at[number] = sorted({c.rpartition("|")[0] for c in contexts if "|" in c} & seconds.keys())
         within = copied.place / "ratenorm" if Path(path).is_relative_to(copied.place) else copied.source
-        name = str(Path(path).relative_to(within))
-        lines[name] = {n: tests for n, tests in at.items() if tests}
-    return {"lines": lines, "seconds": seconds}
+        lines[str(Path(path).relative_to(within))] = {n: tests for n, tests in at.items() if tests}
+    return lines
 
 
 def _times(path: Path) -> dict[str, float]:

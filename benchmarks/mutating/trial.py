@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,9 @@ from mutating.faults import Fault
 CUSTOMIZE = """import sys
 sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__name__.startswith("ScikitBuild")]
 """
+
+
+BROKEN = 70
 
 
 @dataclass(frozen=True)
@@ -83,17 +86,19 @@ def tried(copied: Copy, fault: Fault, tests: list[str], seconds: float) -> Outco
     took = time.monotonic() - begun
     if ended is None:
         return Outcome("endless", "", took)
+    if ended not in (0, 1, 2):  # neither passed, nor failed, nor did a module of the tests fail to load
+        raise SystemExit(f"pytest ended with {ended}: {log.read_text(errors='replace')[-2000:]}")
     return Outcome("survived" if ended == 0 else "killed", _failed(log), took)
 
 
 def _run(copied: Copy, tests: list[str], log: Path) -> None:
-    code = 70
+    code = BROKEN
     try:
         os.setsid()
         with open(log, "w") as out:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
-        sys.stdout, sys.stderr = io.TextIOWrapper(io.FileIO(1, "w")), io.TextIOWrapper(io.FileIO(2, "w"))
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         exec(CUSTOMIZE, {})
         for name in [n for n in sys.modules if n == "ratenorm" or n.startswith("ratenorm.")]:
             del sys.modules[name]
@@ -102,10 +107,14 @@ def _run(copied: Copy, tests: list[str], log: Path) -> None:
         os.chdir(copied.root)
         import pytest
 
-        words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=line", "-n", "0"]
+        words = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-n", "0"]
+        words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is loaded already
         code = int(pytest.main([*words, *tests]))
-        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
