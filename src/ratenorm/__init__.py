@@ -77,6 +77,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "load",
         "save",
     ),
+    "ratenorm.report": ("build_report",),
     "ratenorm.simulate.early_exit": (
         "EarlyExit",
         "fit_early_exit",
@@ -105,6 +106,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "ThroughTime",
         "train_through_time",
     ),
+    "ratenorm.workflows.evaluation_record": ("record",),
 }
 _MODULES = {"data": "ratenorm.data", "models": "ratenorm.models", "zoo": "ratenorm.io.zoo"}
 _WHERE = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -44,12 +44,15 @@ class Evaluate:
     """also answer as soon as an answer is settled, losing at most so many points of accuracy (such as 0.5); the rule is
     fitted on 1,000 training images, chosen by --seed as a training chooses those it holds out"""
     resume: bool = False
-    """go on where an earlier evaluation in the folder stopped"""
+    """resume an earlier evaluation in the folder"""
     overwrite: bool = False
-    """start anew in a used folder"""
+    """start again in a used folder"""
+    json: bool = False
+    """print JSON instead of tables"""
 
     def run(self) -> None:
         from ratenorm.distributed import joined, wait_for_all
+        from ratenorm.io.files import to_json
         from ratenorm.io.run_folder import open_shared
         from ratenorm.io.spiking import load_with_about
         from ratenorm.workflows.evaluate import EvaluateConfig, evaluate_file, spec_of
@@ -75,7 +78,9 @@ class Evaluate:
             with open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder:
                 folder.configure(config.to_json())
                 record = evaluate_file(config, folder)
-            if here.writer:
+            if here.writer and self.json:
+                print(to_json(record))
+            elif here.writer:
                 print(accuracy_table(record))
                 print(engine_lines(record["runs"][0]))
                 for line in warnings_of(record):
