@@ -62,6 +62,8 @@ def mapped(copied: Copy, work: Path, again: bool) -> Map:
     known: dict[str, Any] = {"files": {}, "lines": {}, "seconds": {}, "sources": {}}
     if kept.exists() and not again:
         known = json.loads(kept.read_text())
+        names = known["names"]
+        known["lines"] = {f: {n: [names[i] for i in at] for n, at in ls.items()} for f, ls in known["lines"].items()}
     files = {str(f.relative_to(copied.root)): _digest(f) for f in _test_files(copied.root)}
     changed = [file for file, digest in files.items() if known["files"].get(file) != digest]
     sources = {str(f.relative_to(copied.source)): f.read_text() for f in sorted(copied.source.rglob("*.py"))}
@@ -73,7 +75,10 @@ def mapped(copied: Copy, work: Path, again: bool) -> Map:
         for file, at in found.items():
             for number, tests in at.items():
                 lines.setdefault(file, {}).setdefault(number, []).extend(tests)
-    kept.write_text(json.dumps({"files": files, "lines": lines, "seconds": seconds, "sources": sources}))
+    place = {name: i for i, name in enumerate(seconds)}
+    short = {f: {n: [place[t] for t in at if t in place] for n, at in ls.items()} for f, ls in lines.items()}
+    content = {"files": files, "names": list(seconds), "lines": short, "seconds": seconds, "sources": sources}
+    kept.write_text(json.dumps(content))
     return Map(lines, seconds)
 
 
