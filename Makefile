@@ -54,6 +54,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/
 	PYTHONPATH=. $(BIN)/python benchmarks/rate_norm_step.py
 	PYTHONPATH=. $(BIN)/python benchmarks/calibration.py
 	PYTHONPATH=. $(BIN)/python benchmarks/first_use.py
+	PYTHONPATH=.:tests $(BIN)/python benchmarks/auto.py
 	PYTHONPATH=. $(BIN)/python benchmarks/narrow.py --networks zoo/preact_resnet20-cifar10.safetensors
 	PYTHONPATH=. $(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
 
