@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from builders import chain
 from ratenorm import zoo
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.convert import convert, spiking
@@ -24,7 +25,7 @@ from ratenorm.core.rate_norm import RateNorm, rate_norm_layers, set_p_
 from ratenorm.data import Batches, ImageSet
 from ratenorm.data.normalise import NORMALISATIONS
 from ratenorm.graph.net import SpikingNet
-from ratenorm.graph.ops import Fire, Input, MaxPool
+from ratenorm.graph.ops import Fire, Input, Linear, MaxPool
 from ratenorm.io.networks import load_network
 from ratenorm.simulate.early_exit import EarlyExit, EarlyExitResult, settle_afterwards, simulate_early_exit
 from ratenorm.simulate.evaluate import LayerTotals, evaluate
@@ -315,3 +316,15 @@ def test_an_amplitude_goes_into_the_weights_behind() -> None:
     assert [float(node.op.threshold) for node in net.populations] == [0.5, 0.5]
     assert [float(node.op.start) for node in net.populations] == [0.125, 0.125]
     torch.testing.assert_close(net["2"].op.weight, 0.5 * graph["2"].op.weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_negative_spike_is_a_spike_and_costs_as_much() -> None:
+    """A current of +1, -1, 0 into two neurons: one spike each, taken back, each going to three targets."""
+    bias = torch.tensor([[1.0], [-1.0], [0.0]])
+    neurons = Fire(torch.ones(1), torch.zeros(1), step_bias=bias, signed=True)
+    net = chain((2,), ("fire", neurons), ("out", Linear(torch.ones(3, 2), None)))
+    found = simulate(net, torch.zeros(1, 2), 3, engine="dense")
+    assert found.layers[0].spikes.tolist() == [2.0, 2.0, 0.0]
+    assert found.layers[0].synaptic_ops.tolist() == [6.0, 6.0, 0.0]
+    assert found.layers[0].counts.tolist() == [[0.0, 0.0]]
+    assert found.logits[:, 0, 0].tolist() == [2.0, 0.0, 0.0]
