@@ -31,7 +31,8 @@ from ratenorm.simulate.early_exit import EarlyExit, EarlyExitResult, settle_afte
 from ratenorm.simulate.evaluate import LayerTotals, evaluate
 from ratenorm.simulate.result import LayerActivity
 from ratenorm.simulate.simulate import simulate, start
-from ratenorm.train.config import Stage2
+from ratenorm.train.config import Stage1, Stage2
+from ratenorm.train.stage1 import _optimizer
 from ratenorm.train.stage2 import _LatencyStage
 from strangers.architectures import shape_of, stranger
 
@@ -328,3 +329,15 @@ def test_a_negative_spike_is_a_spike_and_costs_as_much() -> None:
     assert found.layers[0].synaptic_ops.tolist() == [6.0, 6.0, 0.0]
     assert found.layers[0].counts.tolist() == [[0.0, 0.0]]
     assert found.logits[:, 0, 0].tolist() == [2.0, 0.0, 0.0]
+
+
+def test_only_matrices_decay() -> None:
+    """Weights are pulled towards zero; biases, BatchNorm and trained thresholds are not."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), RateNorm(levels=4), nn.Linear(4, 2))
+    optimizer = _optimizer(model, Stage1(weight_decay=0.25))
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert {name: decays[id(p)] for name, p in model.named_parameters() if decays[id(p)]} == {
+        "0.weight": 0.25,
+        "3.weight": 0.25,
+    }
+    assert len(decays) == len(list(model.parameters()))
