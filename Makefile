@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test docs notebooks native-test sanitize test-arm lint types bench peers onnx fuzz reproduce torture clean help
+.PHONY: demo test docs notebooks native-test sanitize test-arm lint types bench peers onnx fuzz reproduce torture mutants clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -65,6 +65,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/
 	PYTHONPATH=. $(BIN)/python benchmarks/rate_norm_step.py
 	PYTHONPATH=. $(BIN)/python benchmarks/calibration.py
 	PYTHONPATH=. $(BIN)/python benchmarks/first_use.py
+	PYTHONPATH=.:tests $(BIN)/python benchmarks/auto.py
 	PYTHONPATH=. $(BIN)/python benchmarks/narrow.py --networks zoo/preact_resnet20-cifar10.safetensors
 	PYTHONPATH=. $(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
 
@@ -93,6 +94,9 @@ reproduce: .venv/installed ## the paper's tables and figures: trains what is mis
 
 torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in benchmarks/results/torture.json; again: goes on after a stop
 	PYTHONPATH=. $(BIN)/python benchmarks/torture.py $(TORTURE)
+
+mutants: .venv/installed   ## 200 faults put into the package, one at a time: do the tests notice? (an hour; resumes after a stop)
+	PYTHONPATH=benchmarks nice -n 10 $(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 clean:         ## remove what the other targets made
 	rm -rf .venv .venv-peers .venv-onnx build runs .pytest_cache .mypy_cache .ruff_cache
