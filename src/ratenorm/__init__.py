@@ -65,9 +65,12 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "ratenorm.errors": (
         "AccuracyWarning",
+        "ExchangeWarning",
         "RatenormError",
     ),
     "ratenorm.graph.net": ("SpikingNet",),
+    "ratenorm.interop.nir_export": ("export_nir",),
+    "ratenorm.interop.nir_import": ("import_nir",),
     "ratenorm.io.networks": (
         "NetworkSpec",
         "load_network",
@@ -106,7 +109,12 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "train_through_time",
     ),
 }
-_MODULES = {"data": "ratenorm.data", "models": "ratenorm.models", "zoo": "ratenorm.io.zoo"}
+_MODULES = {
+    "data": "ratenorm.data",
+    "interop": "ratenorm.interop",
+    "models": "ratenorm.models",
+    "zoo": "ratenorm.io.zoo",
+}
 _WHERE = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = ["__version__", *sorted(_MODULES), *sorted(_WHERE)]

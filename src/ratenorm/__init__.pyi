@@ -1,6 +1,7 @@
 """The public names of ratenorm, for type checkers and editors; `__init__.py` loads them when they are used."""
 
 from ratenorm import data as data
+from ratenorm import interop as interop
 from ratenorm import models as models
 from ratenorm._version import __version__ as __version__
 from ratenorm.calibrators import Calibrator as Calibrator
@@ -40,8 +41,11 @@ from ratenorm.core.rate_norm import RateNorm as RateNorm
 from ratenorm.diagnose import Diagnosis as Diagnosis
 from ratenorm.diagnose import diagnose as diagnose
 from ratenorm.errors import AccuracyWarning as AccuracyWarning
+from ratenorm.errors import ExchangeWarning as ExchangeWarning
 from ratenorm.errors import RatenormError as RatenormError
 from ratenorm.graph.net import SpikingNet as SpikingNet
+from ratenorm.interop.nir_export import export_nir as export_nir
+from ratenorm.interop.nir_import import import_nir as import_nir
 from ratenorm.io import zoo as zoo
 from ratenorm.io.networks import NetworkSpec as NetworkSpec
 from ratenorm.io.networks import load_network as load_network
