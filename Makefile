@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test native-test sanitize test-arm lint types bench peers onnx fuzz reproduce torture clean help
+.PHONY: demo test native-test sanitize test-arm lint types bench peers exchange-check onnx fuzz reproduce torture clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -65,6 +65,9 @@ bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
 	PYTHONPATH=. .venv-peers/bin/python benchmarks/peers.py --networks $(NETWORKS)
+
+exchange-check: .venv-peers/installed   ## every spike of the zoo's networks in SpikingJelly, sinabs and snnTorch (an hour; resumes)
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/exchange.py
 
 .venv-onnx/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-onnx

@@ -133,7 +133,9 @@ def main() -> None:
             rows.append(row)
             print(row)
     about = {"seed": SEED, "epochs": EPOCHS, "train_images": TRAIN, "test_images": len(test)}
-    OUT.write_text(json.dumps(about | {"hardware": hardware(), "versions": versions(), "networks": rows}, indent=1) + "\n")
+    OUT.write_text(
+        json.dumps(about | {"hardware": hardware(), "versions": versions(), "networks": rows}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

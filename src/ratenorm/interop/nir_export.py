@@ -149,6 +149,7 @@ def content_of(
         "readout": READOUT,
         "notes": list(notes),
         "pools": pools,
+        "order": [u.name for u in expressed.units],
         "units": {u.name: {"node": u.source, "part": u.part, "pool": list(u.pool)} for u in expressed.units},
         "double": list(expressed.double),
         "exponents": {name: list(e) for name, e in expressed.exponents.items()},

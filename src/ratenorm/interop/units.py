@@ -8,13 +8,14 @@ changed at all, it is by powers of two.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from ratenorm.errors import ConversionError, UsageError
@@ -47,6 +48,9 @@ _REMEDIES: dict[type, str] = {
     Upsample: "NIR has no upsampling: replace it by layers that keep the size",
     Permute: "NIR has no reordering of dimensions: remove permute, transpose and channel shuffles",
 }
+
+
+_USED_BY_READERS = frozenset((*dir(nn.ModuleDict()), *dir(fx.GraphModule), "state", "graph", "training"))
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class _Expressing:
         """A name that every reader can use: letters, digits and underscores, unique."""
         plain = re.sub(r"\W", "_", wanted, flags=re.ASCII).strip("_") or "node"
         plain = plain if plain[0].isalpha() else f"n{plain}"
+        plain = f"{plain}_" if keyword.iskeyword(plain) or plain in _USED_BY_READERS else plain
         unique, k = plain, 1
         while unique.lower() in self.taken:
             k += 1
