@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from ratenorm.data import ImageSet, load
 
+pytest_plugins = ["local_server"]
+
 settings.register_profile(
     "suite", deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -174,7 +174,7 @@ def test_a_run_of_a_record_serves_every_method_that_ends_in_the_same_network(
     assert same["accuracy"] == record["runs"][0]["accuracy"]
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.names(zoo.folder()) if name.endswith("-relu")])
+@pytest.mark.parametrize("name", [name for name in zoo.names(folder=zoo.folder()) if name.endswith("-relu")])
 def test_no_long_training_of_the_zoo_would_be_done_again(name: str) -> None:
     """A new option of a training must not make strangers of the networks that were trained before there was one."""
     [preset] = [p for p in ALL if name.startswith(p.name)]

@@ -40,7 +40,7 @@ def own(tiny_zoo: Path, tmp_path: Path) -> Path:
 def test_both_networks_of_a_preset_are_stored_as_half_and_come_back(
     tiny_zoo: Path, tiny_results: Path, tiny: Scale
 ) -> None:
-    assert zoo.names(tiny_zoo) == [NAME, f"{NAME}-relu"]
+    assert zoo.names(folder=tiny_zoo) == [NAME, f"{NAME}-relu"]
     place = Networks(PRESET, 0, tiny_results / "work", tiny)
     for name, source in ((NAME, place.ril), (f"{NAME}-relu", place.relu)):
         model, spec = zoo.load(name, tiny_zoo)
@@ -111,7 +111,8 @@ def test_seed_0_in_full_has_the_plain_name(tiny_results: Path, tmp_path: Path, s
     shutil.copytree(tiny_results / "work" / NAME, tmp_path / "work" / "cnn7-mnist-s1")
     for seed in (0, 1):
         add_to_zoo(Networks(PRESET, seed, tmp_path / "work", Scale()), tmp_path / "zoo", 0, lambda text: None)
-    assert zoo.names(tmp_path / "zoo") == ["cnn7-mnist", "cnn7-mnist-relu", "cnn7-mnist-s1", "cnn7-mnist-s1-relu"]
+    known = ["cnn7-mnist", "cnn7-mnist-relu", "cnn7-mnist-s1", "cnn7-mnist-s1-relu"]
+    assert zoo.names(folder=tmp_path / "zoo") == known
 
 
 def test_too_large_a_network_is_refused_before_anything_is_written(
@@ -135,7 +136,7 @@ def test_the_relu_network_is_added_as_soon_as_it_is_trained(
     shutil.copytree(Networks(PRESET, 0, tiny_results / "work", tiny).relu.parent, place.relu.parent)
     said: list[str] = []
     add_to_zoo(Networks(PRESET, 0, tmp_path / "work", tiny), tmp_path / "zoo", 4, said.append)
-    assert zoo.names(tmp_path / "zoo") == [f"{NAME}-relu"]
+    assert zoo.names(folder=tmp_path / "zoo") == [f"{NAME}-relu"]
     assert "only the ReLU network was added" in said[-1]
     file = f"{NAME}-relu.safetensors"
     assert (tmp_path / "zoo" / file).read_bytes() == (tiny_zoo / file).read_bytes()
@@ -182,16 +183,16 @@ def test_a_damaged_index_is_refused(damage: Callable[[dict], None], own: Path) -
     damage(index)
     (own / zoo.INDEX).write_text(json.dumps(index))
     with pytest.raises(FileFormatError, match=r"index\.json is damaged"):
-        zoo.names(own)
+        zoo.names(folder=own)
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"[" * 100_000, b"\xff", b"3", b"x" * (2**20 + 1)], ids=range(6))
 def test_an_index_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="no index"):
-        zoo.names(tmp_path)
+        zoo.names(folder=tmp_path)
     (tmp_path / zoo.INDEX).write_bytes(content)
     with pytest.raises(FileFormatError, match="damaged"):
-        zoo.names(tmp_path)
+        zoo.names(folder=tmp_path)
 
 
 def test_the_command(

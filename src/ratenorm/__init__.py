@@ -69,6 +69,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "RatenormError",
     ),
     "ratenorm.graph.net": ("SpikingNet",),
+    "ratenorm.interop.cite": ("cite",),
     "ratenorm.interop.nir_export": ("export_nir",),
     "ratenorm.interop.nir_import": ("import_nir",),
     "ratenorm.io.networks": (
@@ -89,6 +90,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Evaluation",
         "evaluate",
     ),
+    "ratenorm.simulate.neurobench": ("neurobench_metrics",),
     "ratenorm.simulate.result": ("SimResult",),
     "ratenorm.simulate.simulate": (
         "simulate",

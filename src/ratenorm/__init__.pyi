@@ -44,6 +44,7 @@ from ratenorm.errors import AccuracyWarning as AccuracyWarning
 from ratenorm.errors import ExchangeWarning as ExchangeWarning
 from ratenorm.errors import RatenormError as RatenormError
 from ratenorm.graph.net import SpikingNet as SpikingNet
+from ratenorm.interop.cite import cite as cite
 from ratenorm.interop.nir_export import export_nir as export_nir
 from ratenorm.interop.nir_import import import_nir as import_nir
 from ratenorm.io import zoo as zoo
@@ -57,6 +58,7 @@ from ratenorm.simulate.early_exit import fit_early_exit as fit_early_exit
 from ratenorm.simulate.early_exit import simulate_early_exit as simulate_early_exit
 from ratenorm.simulate.evaluate import Evaluation as Evaluation
 from ratenorm.simulate.evaluate import evaluate as evaluate
+from ratenorm.simulate.neurobench import neurobench_metrics as neurobench_metrics
 from ratenorm.simulate.result import SimResult as SimResult
 from ratenorm.simulate.simulate import simulate as simulate
 from ratenorm.simulate.simulate import stream as stream

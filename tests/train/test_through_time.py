@@ -65,30 +65,33 @@ def test_step_biases_of_a_calibration_are_where_training_starts() -> None:
 def test_the_gradient_is_the_triangle_through_all_steps() -> None:
     """Against automatic differentiation of the recurrence with the triangle written out."""
     torch.manual_seed(1)
-    current, threshold = torch.randn(4, 2, 3), torch.tensor([0.5, 1.0, 2.0])
+    current, bias, threshold = torch.randn(4, 2, 3), 0.1 * torch.randn(4, 3), torch.tensor([0.5, 1.0, 2.0])
     start = 0.5 * threshold
     seed = torch.randn(4, 2, 3)
-    ours = current.clone().requires_grad_()
-    (through_time._Spikes.apply(ours, start, threshold) * seed).sum().backward()
-    plain = current.clone().double().requires_grad_()
+    ours, ours_bias = current.clone().requires_grad_(), bias.clone().requires_grad_()
+    (through_time._Spikes.apply(ours, ours_bias, start, threshold) * seed).sum().backward()
+    plain, plain_bias = current.clone().double().requires_grad_(), bias.clone().double().requires_grad_()
     potential, total = start.double().expand(2, 3), torch.zeros((), dtype=torch.float64)
     for t in range(4):
-        m = potential + plain[t]
+        m = potential + plain[t] + plain_bias[t]
         slope = (1 - (m.detach() - threshold).abs() / threshold).clamp_min(0) / threshold
         spikes = (m.detach() >= threshold).double() + slope * (m - m.detach())
         total = total + (spikes * seed[t]).sum()
         potential = m - spikes * threshold
     total.backward()
-    assert ours.grad is not None
-    assert plain.grad is not None
-    torch.testing.assert_close(ours.grad.double(), plain.grad, rtol=2e-2, atol=2e-2)  # slopes are kept in bfloat16
+    for found, expected in ((ours.grad, plain.grad), (ours_bias.grad, plain_bias.grad)):
+        assert found is not None
+        assert expected is not None
+        torch.testing.assert_close(found.double(), expected, rtol=2e-2, atol=2e-2)  # slopes are kept in bfloat16
 
 
 def test_training_lowers_the_loss_and_ends_as_a_spiking_net(tmp_path: Path) -> None:
     conversion, images = converted(), image_set()
     teacher = pixels(images)
-    done, history = train_through_time(conversion, images, replace(SHORT, epochs=8, teacher=1.0, holdout=0), show=False)
-    assert [entry["epoch"] for entry in history] == list(range(1, 9))
+    done, history = train_through_time(
+        conversion, images, replace(SHORT, epochs=16, teacher=1.0, holdout=0), show=False
+    )
+    assert [entry["epoch"] for entry in history] == list(range(1, 17))
 
     def distance(c: Conversion) -> float:
         logits = simulate(c.net, teacher, 3, engine="dense").logits

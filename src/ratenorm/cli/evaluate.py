@@ -43,12 +43,16 @@ class Evaluate:
     early_exit: float | None = None
     """also answer as soon as an answer is settled, losing at most so many points of accuracy (such as 0.5); the rule is
     fitted on 1,000 training images, chosen by --seed as a training chooses those it holds out"""
+    json: bool = False
+    """print the record as JSON instead of tables: accuracy, spikes, energy, NeuroBench metrics"""
     resume: bool = False
     """go on where an earlier evaluation in the folder stopped"""
     overwrite: bool = False
     """start anew in a used folder"""
 
     def run(self) -> None:
+        from json import dumps
+
         from ratenorm.distributed import joined, wait_for_all
         from ratenorm.io.run_folder import open_shared
         from ratenorm.io.spiking import load_with_about
@@ -75,7 +79,9 @@ class Evaluate:
             with open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder:
                 folder.configure(config.to_json())
                 record = evaluate_file(config, folder)
-            if here.writer:
+            if here.writer and self.json:
+                print(dumps(record, sort_keys=True))
+            elif here.writer:
                 print(accuracy_table(record))
                 print(engine_lines(record["runs"][0]))
                 for line in warnings_of(record):

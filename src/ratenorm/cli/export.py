@@ -52,6 +52,7 @@ class Export:
 
     def run(self) -> None:
         from ratenorm.errors import SimulationError, UsageError
+        from ratenorm.interop.extras import needed
         from ratenorm.io.files import check_writable
 
         if self.out is None and not self.check and not self.chip:
@@ -62,6 +63,8 @@ class Export:
             if self.out.exists() and not self.overwrite:
                 raise UsageError(f"Writing {self.out}: it is there already. Give another name, or --overwrite.")
             check_writable(self.out)
+        for name in self.check:
+            needed(name)  # before any work
         net, about = self._read()
         images = self._images(about) if self.check else None
         self._write(net, about)

@@ -48,6 +48,8 @@ def network_file(given: Path) -> Path:
     from ratenorm.io import zoo
 
     name = str(given)
+    if name.startswith("hf:/"):  # a Path has made one stroke of two
+        return zoo.path_of(f"{zoo.HUB}{name.removeprefix('hf:/').lstrip('/')}")
     if given.suffix in PICKLES:
         raise UsageError(PICKLE_HELP.format(file=given, out=given.with_suffix(".safetensors")))
     if given.exists() or given.suffix or len(given.parts) != 1:

@@ -11,7 +11,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Zoo:
-    """List the trained networks that come with ratenorm; their checksums are verified."""
+    """List the trained networks; the checksums of those that are here are verified."""
 
     action: Annotated[Literal["list"], tyro.conf.Positional] = "list"
     """list: what there is"""
@@ -23,7 +23,7 @@ class Zoo:
     def run(self) -> None:
         from fnmatch import fnmatchcase
 
-        from ratenorm.io import zoo
+        from ratenorm.io import zoo, zoo_download
 
         folder = zoo.folder() if self.folder is None else self.folder
         known = {name: e for name, e in sorted(zoo.entries(folder).items()) if fnmatchcase(name, self.pattern)}
@@ -31,5 +31,8 @@ class Zoo:
             what = "is empty" if self.pattern == "*" else f"has no network whose name matches {self.pattern!r}"
             print(f"The zoo in {folder} {what}.")
         for name, entry in known.items():
-            path = zoo.path_of(name, folder)
-            print(f"{name:<32} {100 * entry.accuracy:6.2f} % of {entry.data:<9} {entry.bytes / 1e6:6.2f} MB  {path}")
+            here = (folder / entry.file).exists() or (
+                self.folder is None and (zoo_download.cache() / entry.file).exists()
+            )
+            place = zoo.path_of(name, self.folder) if here else "downloaded when it is first used"
+            print(f"{name:<32} {100 * entry.accuracy:6.2f} % of {entry.data:<9} {entry.bytes / 1e6:6.2f} MB  {place}")

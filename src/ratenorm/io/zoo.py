@@ -1,8 +1,8 @@
 """Trained networks that come with ratenorm: `zoo.load("vgg16-cifar10")`.
 
-In a clone they lie in `zoo/` at its top, in an installed package beside this file. `index.json` lists them with their
-checksums; every network has a card (`NAME.md`) that says what it was trained on and how it does. Entries are made by
-`python -m paper.zoo_entries`, never by hand.
+In a clone they lie in `zoo/` at its top. A wheel carries the small ones; the others are looked for in a cache and then
+downloaded (`zoo_download`). `index.json` lists all of them with their checksums. Every network has a card (`NAME.md`)
+that says what it was trained on and how it does. Entries are made by `python -m paper.zoo_entries`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.io.files import write_atomic
 from ratenorm.io.networks import NetworkSpec, load_network
+from ratenorm.io.zoo_download import HUB, fetched, from_hub
 
 FORMAT, VERSION = "ratenorm-zoo", 1
 INDEX = "index.json"
@@ -55,34 +57,58 @@ def folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[3] / "zoo"
 
 
-def names(folder: PathLike | None = None) -> list[str]:
-    """The networks there are."""
-    return sorted(entries(folder))
+def names(pattern: str = "*", folder: PathLike | None = None) -> list[str]:
+    """The networks whose name matches a pattern.
+
+    Example:
+        >>> import ratenorm as rn
+        >>> rn.zoo.list("vgg16-*")
+        ['vgg16-cifar10', 'vgg16-cifar10-relu']
+    """
+    return sorted(name for name in entries(folder) if fnmatchcase(name, pattern))
 
 
 def load(name: str, folder: PathLike | None = None) -> tuple[nn.Module, NetworkSpec]:
-    """A trained network in evaluation mode, and what it takes: `spec.normalisation` is the transform of its images."""
+    """A trained network in evaluation mode, and what it takes.
+
+    Args:
+        name: A name of the zoo, or `hf://owner/name` for a network on the Hugging Face hub.
+        folder: Another folder with an index.
+
+    Returns:
+        The network, and its specification: `spec.normalisation` is the transform of its images.
+
+    Example:
+        >>> import ratenorm as rn
+        >>> model, spec = rn.zoo.load("cnn7-mnist-relu")
+        >>> spec.model, spec.dataset, spec.input_shape
+        ('cnn7', 'mnist', (1, 28, 28))
+    """
     return load_network(path_of(name, folder))
 
 
 def path_of(name: str, folder: PathLike | None = None) -> Path:
-    """The file of a network, its checksum verified."""
+    """The file of a network, its checksum verified; it is downloaded if this installation does not carry it."""
+    if name.startswith(HUB):
+        return from_hub(name)
     known = entries(folder)
     if name not in known:
         there_are = f"There are: {', '.join(sorted(known))}." if known else "It is empty."
         raise UsageError(f"Loading {name!r} from the zoo: there is no such network. {there_are}")
     entry, path = known[name], _place(folder) / known[name].file
+    if folder is None and not path.exists():
+        path = fetched(name, entry.file, entry.bytes, entry.sha256)
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise FileFormatError(
             f"Loading {name!r} from the zoo: {path} cannot be read ({error.strerror or error}). Check out or install "
-            "ratenorm anew."
+            "ratenorm again."
         ) from error
     if found != entry.sha256:
         raise FileFormatError(
             f"Loading {name!r} from the zoo: the sha256 of {path} is {found}, the index says {entry.sha256}. The "
-            "file is damaged or not the one that was measured: check out or install ratenorm anew."
+            "file is damaged or not the one that was measured. Remove it, then check out or install ratenorm again."
         )
     return path
 
@@ -103,7 +129,7 @@ def entries(folder: PathLike | None = None) -> dict[str, Entry]:
             "or work in a clone of its repository."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FileFormatError(f"Reading the zoo: {path} is damaged ({error}). Check it out anew.") from error
+        raise FileFormatError(f"Reading the zoo: {path} is damaged ({error}). Check it out again.") from error
     return {entry.name: entry for entry in found}
 
 
@@ -117,3 +143,6 @@ def write_index(folder: PathLike, found: dict[str, Entry]) -> Path:
 
 def _place(given: PathLike | None) -> Path:
     return folder() if given is None else Path(given)
+
+
+list = names  # noqa: A001 (`rn.zoo.list("*cifar10*")`; last, so that the file itself can use the built-in)

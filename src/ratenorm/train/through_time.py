@@ -7,13 +7,15 @@ sees the steps can correct that. The network starts from its converted weights, 
     backward   ds/dm = max(0, 1 - |m - theta| / theta) / theta        a triangle around the threshold
 
 The loss is a mean over t = 1 .. T of the loss of the answer after t steps. A network trained for T = 4 is therefore
-trained for T = 1, 2 and 3 too. Weights, biases and a bias for each step and channel learn; thresholds stay, because a
-factor on a threshold is a factor on weights (Theorem 1).
+trained for T = 1, 2 and 3 too. Each batch is unrolled over T, T / 2 or T / 4 steps, drawn with equal chances: it costs
+7 / 12 of a batch of T steps, and early answers count more. Weights, biases and a bias for each step and channel learn;
+thresholds stay, because a factor on a threshold is a factor on weights (Theorem 1).
 """
 
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -45,7 +47,7 @@ class ThroughTime:
     """Settings of a training through time.
 
     Args:
-        steps: T, the number of steps to unroll: 1 to 8.
+        steps: T, the number of steps to train for: 1 to 8. Batches are unrolled over T, T / 2 or T / 4 of them.
         epochs: Passes over the training images.
         batch_size: Images in a batch.
         lr: Learning rate of Adam at its peak, as a share of each layer's root mean square weight.
@@ -59,7 +61,7 @@ class ThroughTime:
         checkpoint_minutes: Time between two checkpoints.
     """
 
-    steps: int = 4
+    steps: int = 8
     epochs: int = 2
     batch_size: int = 64
     lr: float = 1e-3
@@ -92,31 +94,40 @@ class ThroughTime:
 
 
 class _Spikes(torch.autograd.Function):
-    """Eq. 3 over all steps at once: currents [T, B, …] to spikes [T, B, …]."""
+    """Eq. 3 over all steps at once: currents [T, B, …] and a bias for each step [T, C, …] to spikes [T, B, …].
+
+    The potential is kept in float32. Spikes are 0 or 1, so any type of the currents holds them exactly.
+    """
 
     @staticmethod
-    def forward(ctx: Any, current: Tensor, start: Tensor, threshold: Tensor) -> Tensor:
-        potential = start.expand(current.shape[1:]).clone()
+    def forward(ctx: Any, current: Tensor, bias: Tensor, start: Tensor, threshold: Tensor) -> Tensor:
+        potential = (start + bias[0]).expand(current.shape[1:]).contiguous()
         spikes = torch.empty_like(current)
         slopes = torch.empty_like(current, dtype=torch.bfloat16)
         for t, now in enumerate(current):
+            if t > 0:
+                potential += bias[t]
             potential += now
-            spikes[t] = potential >= threshold
-            slopes[t] = (1.0 - (potential / threshold - 1.0).abs()).clamp_min(0.0)
-            potential -= spikes[t] * threshold
+            fired = potential >= threshold
+            spikes[t] = fired
+            slopes[t] = potential.div(threshold).sub_(1.0).abs_().neg_().add_(1.0).clamp_min_(0.0)
+            potential -= fired * threshold
         ctx.save_for_backward(slopes, threshold)
+        ctx.bias_shape = bias.shape
         return spikes
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, None, None]:
         slopes, threshold = ctx.saved_tensors
-        result = torch.empty_like(grads[0])
-        later = torch.zeros_like(grads[0][0])  # the gradient of the potential that the step leaves
+        (grad,) = grads
+        result = torch.empty_like(grad)
+        of_bias = torch.empty(ctx.bias_shape)
+        later = torch.zeros(grad.shape[1:])  # the gradient of the potential that the step leaves
         for t in range(len(slopes) - 1, -1, -1):
-            slope = slopes[t].float()
-            later = later * (1.0 - slope) + grads[0][t] * (slope / threshold)
+            later.lerp_(grad[t].float() / threshold, slopes[t].float())
             result[t] = later
-        return result, None, None
+            of_bias[t] = later.sum_to_size(ctx.bias_shape[1:])
+        return result, of_bias, None, None
 
 
 class Unrolled(nn.Module):
@@ -149,21 +160,21 @@ class Unrolled(nn.Module):
                 rows[t] = known
         return rows
 
-    def forward(self, images: Tensor) -> Tensor:
-        """The mean output after each step, [T, B, classes]."""
-        steps, batch, net = self.steps, len(images), self.net
+    def forward(self, images: Tensor, steps: int | None = None) -> Tensor:
+        """The mean output after each of the first steps (None: all that are trained), [T, B, classes]."""
+        steps, batch, net = self.steps if steps is None else steps, len(images), self.net
         values: dict[str, Tensor] = {}
         for i, node in enumerate(net.nodes):
             inputs = [values[name] for name in node.inputs]
             if isinstance(node.op, Input):
                 value = images
             elif isinstance(node.op, Fire):
-                current = inputs[0].float()
+                current = inputs[0]
                 still = node.inputs[0] in net.static
                 shape = (steps, batch, *current.shape[1:])
                 current = current.expand(shape) if still else current.view(shape)
-                current = current + self.values[f"{i}/step_bias"].unsqueeze(1)
-                value = _Spikes.apply(current, node.op.start, node.op.threshold).flatten(0, 1)
+                bias = self.values[f"{i}/step_bias"][:steps]
+                value = _Spikes.apply(current, bias, node.op.start, node.op.threshold).flatten(0, 1)
             else:
                 if any(name in net.static for name in node.inputs) and node.name not in net.static:
                     inputs = [
@@ -190,6 +201,12 @@ class Unrolled(nn.Module):
                 own["step_bias"] = torch.cat([own["step_bias"], torch.zeros_like(own["step_bias"][:1])])
             nodes.append(replace(node, op=replace(node.op, **own)) if own else node)
         return on_grid(replace(self.net, nodes=tuple(nodes)))
+
+
+def unrolled_steps(config: ThroughTime, step: int) -> int:
+    """Over how many steps a batch is unrolled: the same in every process and after every resume."""
+    choices = sorted({max(1, config.steps // part) for part in (1, 2, 4)})
+    return random.Random(f"{config.seed}/{step}").choice(choices)
 
 
 class _Stage:
@@ -219,7 +236,7 @@ class _Stage:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         with products(self.config.bfloat16, images.device):
-            answers = self.forward(images)
+            answers = self.forward(images, unrolled_steps(self.config, step))
         known = None
         if self.config.teacher > 0:
             with torch.no_grad(), products(self.config.bfloat16, images.device):
