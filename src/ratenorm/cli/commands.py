@@ -16,6 +16,7 @@ from typing import Annotated, Any, Protocol, get_args, get_type_hints
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("Demo", "Train CNN-7 on MNIST, convert it, and build a report: a first look in a few minutes."),
+    "init": ("Init", "Write a commented configuration file for a command."),
     "train": ("Train", "Train a network: stage 1 for accuracy, stage 2 for latency."),
     "convert": ("Convert", "Convert a trained network file into a spiking one."),
     "low-latency": ("LowLatency", "Train a network to be right within a few time-steps."),
@@ -35,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 EXAMPLES = (
     ("A first look", "ratenorm demo"),
     ("Train", "ratenorm train --model cnn7 --data mnist --out runs/a"),
+    ("From a file", "ratenorm init train.toml; ratenorm train --config train.toml --out runs/a"),
     ("Convert", "ratenorm convert runs/a/stage2.safetensors --out net.safetensors"),
     ("Few steps", "ratenorm low-latency cnn7-mnist-relu --steps 4 --out runs/b"),
     ("Evaluate", "ratenorm evaluate net.safetensors --steps 64 --out runs/c"),
@@ -45,7 +47,8 @@ EXAMPLES = (
 
 RULES = (
     "Every run writes a folder with its configuration, metrics and record. A used folder is refused unless --resume or "
-    "--overwrite is given. Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C, 143 by SIGTERM."
+    "--overwrite is given. Every command takes options from a TOML file with --config FILE. Exit codes: 0 done, 1 "
+    "failed, 2 wrong use, 130 stopped by Ctrl-C, 143 by SIGTERM."
 )
 
 
@@ -81,6 +84,8 @@ def parsed(name: str, arguments: Sequence[str]) -> Command:
     """The command with its options read. Leaves by SystemExit with an explanation where they are wrong."""
     import tyro
 
+    from ratenorm.cli.config_file import main_options
+
     kind = command_class(name)
     _shorten_help(kind)
     settings = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)  # --resume, not also --no-resume
@@ -88,7 +93,7 @@ def parsed(name: str, arguments: Sequence[str]) -> Command:
         if (flag := word.partition("=")[0]) in MOVED_FLAGS.get(name, {}):
             print(f"ratenorm {name}: {flag} is now {MOVED_FLAGS[name][flag]}.", file=sys.stderr)
             raise SystemExit(2)
-    return tyro.cli(kind, prog=f"ratenorm {name}", args=list(arguments), config=settings)
+    return tyro.cli(kind, prog=f"ratenorm {name}", args=main_options(name, kind, arguments), config=settings)
 
 
 MOVED_FLAGS = {

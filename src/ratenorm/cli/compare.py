@@ -59,12 +59,15 @@ class Compare:
     seed: int = 0
     """of the choice of calibration images and of Poisson coding"""
     resume: bool = False
-    """go on where an earlier comparison in the folder stopped"""
+    """resume an earlier comparison in the folder"""
     overwrite: bool = False
-    """start anew in a used folder"""
+    """start again in a used folder"""
+    json: bool = False
+    """print JSON instead of a table"""
 
     def run(self) -> None:
         from ratenorm.errors import UsageError
+        from ratenorm.io.files import to_json
         from ratenorm.io.networks import load_network
         from ratenorm.io.run_folder import RunFolder
         from ratenorm.workflows.compare import CompareConfig, compare
@@ -90,6 +93,9 @@ class Compare:
         with RunFolder(self.out, mode(self.resume, self.overwrite)) as folder:
             folder.configure(config.to_json())
             record = compare(config, folder)
+            if self.json:
+                print(to_json(record))
+                return
             print(accuracy_table(record))
             print(best_lines(record))
             for line in warnings_of(record)[:1]:

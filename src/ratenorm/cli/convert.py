@@ -73,6 +73,8 @@ class Convert:
     """with --max-loss: resume an earlier sweep, or choose by another loss from a finished one"""
     overwrite: bool = False
     """replace the file if it is there, and sweep again"""
+    json: bool = False
+    """print JSON instead of text"""
     verbose: Annotated[bool, tyro.conf.arg(aliases=["-v"])] = False
     """print the whole support report"""
     experimental: Sweep = field(default_factory=Sweep)
@@ -80,7 +82,7 @@ class Convert:
     def run(self) -> None:
         from ratenorm.distributed import joined
         from ratenorm.errors import UsageError
-        from ratenorm.io.files import check_writable
+        from ratenorm.io.files import check_writable, to_json
         from ratenorm.io.spiking import save
         from ratenorm.workflows.convert import about_conversion, clipping_lines, summary
         from ratenorm.workflows.data import held_out_split
@@ -98,6 +100,9 @@ class Convert:
             conversion = self._convert(model, spec, here)
             if here.writer:
                 save(conversion.net, self.out, about_conversion(conversion, spec, self._calibrated_on(spec)))
+                if self.json:
+                    print(to_json({"file": str(self.out), **about_conversion(conversion, spec)}))
+                    return
                 print(conversion.report if self.verbose else conversion.report.summary())
                 print(f"\n{summary(conversion)}")
                 name = self.data or spec.dataset

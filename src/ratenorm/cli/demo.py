@@ -22,12 +22,15 @@ class Demo:
     engine: EngineName = "auto"
     """what simulates: auto, dense or event"""
     resume: bool = False
-    """go on where an earlier demo in the folder stopped"""
+    """resume an earlier demo in the folder"""
     overwrite: bool = False
-    """start anew in a used folder"""
+    """start again in a used folder"""
+    json: bool = False
+    """print the record as JSON instead of text"""
 
     def run(self) -> None:
         from ratenorm import report
+        from ratenorm.io.files import to_json
         from ratenorm.io.run_folder import RunFolder
         from ratenorm.workflows.demo import DemoConfig, run_demo
 
@@ -37,6 +40,9 @@ class Demo:
             record = run_demo(config, folder)
             plots = report.save_plots([record], folder / "plots")
             built = report.build([folder.path], folder / "report.html")
+        if self.json:
+            print(to_json(record))
+            return
         print(
             f"\nPlots:  {folder.path / 'plots'} ({len(plots)} files)\nReport: {built.path} ({built.size / 1e6:.2f} MB)"
         )

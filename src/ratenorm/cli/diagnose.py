@@ -35,11 +35,14 @@ class Diagnose:
     """images to measure on"""
     calibration: int = 1000
     """images for methods that need some"""
+    json: bool = False
+    """print JSON instead of text"""
 
     def run(self) -> None:
         from ratenorm.calibrators.recipe import parse_recipe
         from ratenorm.data import Batches
         from ratenorm.diagnose import diagnose
+        from ratenorm.io.files import to_json
         from ratenorm.workflows.convert import convert_with
         from ratenorm.workflows.data import held_out_split, images_to_choose_by
         from ratenorm.workflows.own_network import load_any
@@ -53,5 +56,9 @@ class Diagnose:
         split = held_out_split(spec, network_file(self.network))
         held_out, what = images_to_choose_by(data.of(spec).train(), split, self.images, seed=1)
         images, labels = next(iter(Batches(held_out, len(held_out), normalise=spec.normalisation)))
-        print(diagnose(conversion, images, labels, self.steps))
+        found = diagnose(conversion, images, labels, self.steps)
+        if self.json:
+            print(to_json({**found.to_json(self.method), "measured_on": what}))
+            return
+        print(found)
         print(f"Measured on {what}.")

@@ -12,12 +12,17 @@ class Doctor:
 
     root: Path | None = None
     """where the data sets lie (default: $RATENORM_DATA or ~/.cache/ratenorm/data)"""
+    json: bool = False
+    """print JSON instead of lines"""
 
     def run(self) -> None:
+        from dataclasses import asdict
+
         from ratenorm.errors import RatenormError
+        from ratenorm.io.files import to_json
         from ratenorm.workflows.doctor import examine
 
         checks = examine(None if self.root is None else str(self.root))
-        print("\n".join(str(check) for check in checks))
+        print(to_json([asdict(c) for c in checks]) if self.json else "\n".join(str(check) for check in checks))
         if bad := [check.name for check in checks if check.state == "bad"]:
             raise RatenormError(f"doctor: to be mended: {', '.join(bad)}.")

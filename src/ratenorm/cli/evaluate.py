@@ -43,17 +43,16 @@ class Evaluate:
     early_exit: float | None = None
     """also answer as soon as an answer is settled, losing at most so many points of accuracy (such as 0.5); the rule is
     fitted on 1,000 training images, chosen by --seed as a training chooses those it holds out"""
-    json: bool = False
-    """print the record as JSON instead of tables: accuracy, spikes, energy, NeuroBench metrics"""
     resume: bool = False
-    """go on where an earlier evaluation in the folder stopped"""
+    """resume an earlier evaluation in the folder"""
     overwrite: bool = False
-    """start anew in a used folder"""
+    """start again in a used folder"""
+    json: bool = False
+    """print JSON instead of tables"""
 
     def run(self) -> None:
-        from json import dumps
-
         from ratenorm.distributed import joined, wait_for_all
+        from ratenorm.io.files import to_json
         from ratenorm.io.run_folder import open_shared
         from ratenorm.io.spiking import load_with_about
         from ratenorm.workflows.evaluate import EvaluateConfig, evaluate_file, spec_of
@@ -80,7 +79,7 @@ class Evaluate:
                 folder.configure(config.to_json())
                 record = evaluate_file(config, folder)
             if here.writer and self.json:
-                print(dumps(record, sort_keys=True))
+                print(to_json(record))
             elif here.writer:
                 print(accuracy_table(record))
                 print(engine_lines(record["runs"][0]))

@@ -37,12 +37,18 @@ class LowLatency:
     """resume a training that was stopped in this folder"""
     overwrite: bool = False
     """start again in a used folder"""
+    tensorboard: bool = False
+    """write the metrics for TensorBoard too, into OUT/tensorboard"""
+    json: bool = False
+    """print the accuracies as JSON instead of a table"""
 
     def run(self) -> None:
         from ratenorm.distributed import joined, wait_for_all
         from ratenorm.errors import UsageError
+        from ratenorm.io.files import to_json
         from ratenorm.io.networks import load_network
         from ratenorm.io.run_folder import open_shared
+        from ratenorm.io.tensorboard import TensorBoard
         from ratenorm.workflows.low_latency import SPIKING_FILE, LowLatencyConfig, low_latency
 
         file = network_file(self.network)
@@ -58,7 +64,11 @@ class LowLatency:
             open_shared(self.out, mode(self.resume, self.overwrite), here.writer, wait_for_all) as folder,
         ):
             folder.configure(config.to_json())
+            if self.tensorboard and here.writer:
+                folder.sinks.append(TensorBoard(folder / "tensorboard"))
             result = low_latency(config, folder, show=here.writer)
-            if here.writer:
+            if here.writer and self.json:
+                print(to_json(result.to_json()))
+            elif here.writer:
                 print(result)
                 print(f"{self.out / SPIKING_FILE}: ratenorm evaluate runs it on test images.")

@@ -45,11 +45,11 @@ PICKLE_HELP = (
 
 def network_file(given: Path) -> Path:
     """The file that a word on the command line means: itself, or the network of this name in the zoo."""
-    from ratenorm.io import zoo
+    from ratenorm.io import zoo, zoo_download
 
     name = str(given)
     if name.startswith("hf:/"):  # a Path has made one stroke of two
-        return zoo.path_of(f"{zoo.HUB}{name.removeprefix('hf:/').lstrip('/')}")
+        return zoo.path_of(f"{zoo_download.HUB}{name.removeprefix('hf:/').lstrip('/')}")
     if given.suffix in PICKLES:
         raise UsageError(PICKLE_HELP.format(file=given, out=given.with_suffix(".safetensors")))
     if given.exists() or given.suffix or len(given.parts) != 1:

@@ -114,13 +114,20 @@ class Train:
     """resume the run in the folder where it stopped"""
     overwrite: bool = False
     """start again in a used folder"""
+    tensorboard: bool = False
+    """write the metrics for TensorBoard too, into OUT/tensorboard"""
+    json: bool = False
+    """print the record as JSON instead of text"""
     training: Images = field(default_factory=Images)
     paper: Paper = field(default_factory=Paper)
     experimental: Experimental = field(default_factory=Experimental)
 
     def run(self) -> None:
+        from ratenorm import records
         from ratenorm.distributed import joined, wait_for_all
+        from ratenorm.io.files import to_json
         from ratenorm.io.run_folder import open_shared
+        from ratenorm.io.tensorboard import TensorBoard
         from ratenorm.workflows.train import train_in_folder
 
         config = self._config()
@@ -128,9 +135,11 @@ class Train:
             how = mode(self.resume, self.overwrite)
             with open_shared(self.out, how, here.writer, wait_for_all) as folder:
                 folder.configure(config.to_json())
+                if self.tensorboard and here.writer:
+                    folder.sinks.append(TensorBoard(folder / "tensorboard"))
                 outcome = train_in_folder(config, folder, self.device)
             if here.writer:
-                print(outcome)
+                print(to_json(records.read(self.out / records.FILE_NAME)) if self.json else outcome)
 
     def _config(self) -> TrainConfig:
         from ratenorm.train.config import Stage1, Stage2

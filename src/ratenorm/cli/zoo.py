@@ -19,14 +19,21 @@ class Zoo:
     """only names that match, such as '*cifar10*'"""
     folder: Path | None = None
     """folder of the zoo (default: the one of this installation)"""
+    json: bool = False
+    """print JSON instead of a table"""
 
     def run(self) -> None:
+        from dataclasses import asdict
         from fnmatch import fnmatchcase
 
         from ratenorm.io import zoo, zoo_download
+        from ratenorm.io.files import to_json
 
         folder = zoo.folder() if self.folder is None else self.folder
         known = {name: e for name, e in sorted(zoo.entries(folder).items()) if fnmatchcase(name, self.pattern)}
+        if self.json:
+            print(to_json([asdict(entry) for entry in known.values()]))
+            return
         if not known:
             what = "is empty" if self.pattern == "*" else f"has no network whose name matches {self.pattern!r}"
             print(f"The zoo in {folder} {what}.")

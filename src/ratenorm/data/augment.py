@@ -24,13 +24,13 @@ Flip = Literal["none", "random", "alternating"]
 class Augment:
     """What to do with the images of a batch, before normalisation.
 
-    shift: move by up to this many pixels up, down, left, right (0: not at all). The same as a random crop of
-        the image padded by `shift` on every side: 4 is usual for CIFAR, 2 for MNIST.
-    padding: what comes in at the border: "zero" (black) or "reflect" (mirrored at the outermost pixels).
-    flip: "random" mirrors each image left-right with probability 1/2; "alternating" mirrors it in every
-        second epoch, half of the images in even and half in odd ones, so that no image is seen the same way
-        twice in a row.
-    cutout: side of a square of zeros at a random place, partly outside allowed (0: none).
+    Args:
+        shift: Move by up to this many pixels up, down, left, right (0: not at all). The same as a random crop of the
+            image padded by `shift` on every side: 4 is usual for CIFAR, 2 for MNIST.
+        padding: What comes in at the border: "zero" (black) or "reflect" (mirrored at the outermost pixels).
+        flip: "random" mirrors each image left-right with probability 1/2; "alternating" mirrors it in every second
+            epoch, half of the images in even and half in odd ones.
+        cutout: Side of a square of zeros at a random place, partly outside allowed (0: none).
     """
 
     shift: int = 0

@@ -31,6 +31,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str], mode: Mode = "new") -> None:
         self.path = Path(path)
         self.mode = mode
+        self.sinks: list[Callable[[dict[str, Any]], None]] = []  # each is given every line of metrics
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"Opening the run folder {self.path}: it is a file. Give another folder.")
         used = holds_a_run(self.path)
@@ -148,6 +149,8 @@ class RunFolder:
             raise RatenormError(
                 f"Writing {path}: {error.strerror or error}. Make room, then continue with --resume."
             ) from error
+        for sink in self.sinks:
+            sink(entry)
 
     @property
     def logged(self) -> int:

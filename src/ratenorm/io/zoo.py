@@ -7,6 +7,7 @@ that says what it was trained on and how it does. Entries are made by `python -m
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import json
 import os
@@ -57,7 +58,7 @@ def folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[3] / "zoo"
 
 
-def names(pattern: str = "*", folder: PathLike | None = None) -> list[str]:
+def names(pattern: str = "*", folder: PathLike | None = None) -> builtins.list[str]:
     """The networks whose name matches a pattern.
 
     Example:

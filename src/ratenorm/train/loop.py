@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -161,7 +162,7 @@ class _Runner:
             self.folder.log(entry)
         self.save()
         if self.show:
-            tqdm.write(_line(entry))
+            tqdm.write(_line(entry), file=sys.stderr)
 
 
 def _signal_anywhere(interrupts: Interrupts) -> int:

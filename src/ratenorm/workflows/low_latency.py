@@ -63,6 +63,15 @@ class LowLatencyResult:
     trained: tuple[float, ...]
     images: int
 
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values: accuracies after each step."""
+        return {
+            "held_out_images": self.images,
+            "ann_accuracy": self.ann_accuracy,
+            "calibrated": list(self.calibrated),
+            "trained": list(self.trained),
+        }
+
     def __str__(self) -> str:
         if self.ann_accuracy is None:
             return "No images were held out, so no accuracy is known. Evaluate the network on test images."
