@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test native-test sanitize test-arm lint types bench peers exchange-check onnx fuzz reproduce torture clean help
+.PHONY: demo test native-test sanitize test-arm lint types bench peers exchange-check onnx onnx-check fuzz reproduce torture clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -71,11 +71,16 @@ exchange-check: .venv-peers/installed   ## every spike of the zoo's networks in 
 
 .venv-onnx/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-onnx
-	.venv-onnx/bin/pip install --quiet --constraint constraints.txt --editable . onnx onnxruntime
+	.venv-onnx/bin/pip install --quiet --constraint constraints.txt --editable ".[nir,onnx]" pytest hypothesis
+	.venv-onnx/bin/pip install --quiet --no-deps onnx2torch
 	@touch $@
 
 onnx: .venv-onnx/installed ## the ANN on PyTorch and ONNX Runtime beside the event engine (an environment of its own)
 	PYTHONPATH=benchmarks .venv-onnx/bin/python benchmarks/onnx_runtime.py
+
+onnx-check: .venv-onnx/installed ## ONNX files and torch.export beside torch.fx, spike for spike
+	.venv-onnx/bin/python -m pytest tests/interop/test_onnx.py tests/convert/test_exported.py
+	PYTHONPATH=. .venv-onnx/bin/python benchmarks/front_ends.py
 
 fuzz: .venv/installed      ## 100,000 random runs of the event engine beside the dense engine (half an hour)
 	$(BIN)/python benchmarks/fuzz.py

@@ -71,6 +71,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "ratenorm.graph.net": ("SpikingNet",),
     "ratenorm.interop.cite": ("cite",),
     "ratenorm.interop.nir_export": ("export_nir",),
+    "ratenorm.interop.onnx_import": ("load_onnx",),
     "ratenorm.interop.nir_import": ("import_nir",),
     "ratenorm.io.networks": (
         "NetworkSpec",

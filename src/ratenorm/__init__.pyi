@@ -47,6 +47,7 @@ from ratenorm.graph.net import SpikingNet as SpikingNet
 from ratenorm.interop.cite import cite as cite
 from ratenorm.interop.nir_export import export_nir as export_nir
 from ratenorm.interop.nir_import import import_nir as import_nir
+from ratenorm.interop.onnx_import import load_onnx as load_onnx
 from ratenorm.io import zoo as zoo
 from ratenorm.io.networks import NetworkSpec as NetworkSpec
 from ratenorm.io.networks import load_network as load_network

@@ -15,6 +15,7 @@ _WHERE = {
     "export_nir": "ratenorm.interop.nir_export",
     "export_tables": "ratenorm.interop.tables",
     "import_nir": "ratenorm.interop.nir_import",
+    "load_onnx": "ratenorm.interop.onnx_import",
     "sinabs": "ratenorm.interop.to_sinabs",
     "snntorch": "ratenorm.interop.to_snntorch",
     "spikingjelly": "ratenorm.interop.to_spikingjelly",
