@@ -17,6 +17,7 @@ import numpy as np
 
 from ratenorm.errors import ConversionError, FileFormatError, RatenormError, UsageError
 from ratenorm.graph.net import SpikingNet
+from ratenorm.interop.extras import needed
 from ratenorm.interop.nir_export import FORMAT, KEY, VERSION
 from ratenorm.interop.nir_file import read_tree
 from ratenorm.interop.nir_foreign import foreign_net
@@ -74,6 +75,7 @@ def import_nir_with_about(
             net = restored(nodes, edges, content, digest)
             about = content.get("about")
         else:
+            _readable(tree)
             net, about = foreign_net(nodes, edges, reset, dt), None
     except RatenormError as error:
         kinds = (UsageError, ConversionError)
@@ -105,6 +107,20 @@ def _graph(tree: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[tup
     if len(set(edges)) < len(edges):
         raise ValueError("two edges join the same nodes")
     return {name: dict(node) for name, node in nodes.items()}, edges
+
+
+def _readable(tree: Mapping[str, Any]) -> None:
+    """Refuse a graph that `nir` itself cannot read. Its check of shapes is left out: it errs for grouped layers."""
+    nir = needed("nir")
+    try:
+        nir.dict2NIRNode({**_copied(tree), "type_check": False})
+    except Exception as error:
+        raise ValueError(f"nir cannot read it: {type(error).__name__}: {error}") from error
+
+
+def _copied(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Its dictionaries, but not its arrays: `nir` takes entries out."""
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
 
 
 def _content(text: Any) -> tuple[dict[str, Any], str]:
