@@ -215,26 +215,26 @@ def says_what_the_file_says(path: Path, net: SpikingNet) -> str:
     return "accepted, as it says" if wanted == len(net.populations) else "WRONG: neurons lost"
 
 
-def child(start: int, count: int, seed: int, folder: str, counts: Any) -> None:
-    """Import some mutated files; the place it is at is written down before each."""
+def child(start: int, count: int, seed: int, folder: str) -> None:
+    """Import some mutated files; what became of each is written down, a line each."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     place = Path(folder)
     found: dict[str, bytes] = {kind: (place / f"{kind}.nir").read_bytes() for kind in KINDS}
     fingerprint = (place / "fingerprint").read_text()
+    log = (place / f"log-{start}").open("w", buffering=1, encoding="utf-8")
     for number in range(start, start + count):
         dice = random.Random(f"{seed} {number}")
         kind = KINDS[number % 3]
         path = place / f"mutated-{start}.nir"
-        (place / f"at-{start}").write_text(str(number))
         if kind != "sealed" and dice.random() < 0.5:
             edited(place / f"{kind}.nir", path, dice)
             how = "edited"
         else:
             path.write_bytes(mutated(found[kind], dice))
             how = "bytes"
-        counts.append((kind, how, judged(path, kind, fingerprint)))
+        log.write(f"{kind}, {how}: {judged(path, kind, fingerprint)}\n".replace("\n", " ").strip() + "\n")
 
 
 def run(files: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
@@ -245,26 +245,22 @@ def run(files: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]
     deaths: list[str] = []
     context = multiprocessing.get_context("fork")
     number = 0
-    with context.Manager() as manager:
-        while number < files:
-            counts = manager.list()
-            process = context.Process(
-                target=child, args=(number, min(BATCH, files - number), seed, str(folder), counts)
-            )
-            process.start()
-            process.join(SECONDS)
-            done = list(counts)
-            totals.update(f"{kind}, {how}: {verdict}" for kind, how, verdict in done)
-            if process.is_alive() or process.exitcode != 0:
-                what = "hung" if process.is_alive() else f"died ({process.exitcode})"
-                process.kill()
-                process.join()
-                at = int((folder / f"at-{number}").read_text())
-                deaths.append(f"file {at} of seed {seed}: the child {what}")
-                totals[f"{KINDS[at % 3]}: WRONG: child {what.split()[0]}"] += 1
-                number = at + 1
-            else:
-                number += len(done)
+    while number < files:
+        process = context.Process(target=child, args=(number, min(BATCH, files - number), seed, str(folder)))
+        process.start()
+        process.join(SECONDS)
+        done = (folder / f"log-{number}").read_text(encoding="utf-8").splitlines()
+        totals.update(done)
+        if process.is_alive() or process.exitcode != 0:
+            what = "hung" if process.is_alive() else f"died ({process.exitcode})"
+            process.kill()
+            process.join()
+            at = number + len(done)
+            deaths.append(f"file {at} of seed {seed}: the child {what}")
+            totals[f"{KINDS[at % 3]}: WRONG: child {what.split()[0]}"] += 1
+            number = at + 1
+        else:
+            number += len(done)
     return dict(sorted(totals.items())), deaths
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ratenorm.cli.options import data_config
+from ratenorm.cli.options import data_config, network_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +90,7 @@ class Export:
             raise UsageError(f"--reset and --dt are for NIR files of others; {self.network} is none (.nir).")
         from ratenorm.io.spiking import load_with_about
 
-        return load_with_about(self.network)
+        return load_with_about(network_file(self.network))
 
     def _images(self, about: dict[str, Any]) -> Tensor:
         from ratenorm.workflows.evaluate import spec_of
