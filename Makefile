@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test native-test sanitize test-arm lint types bench peers exchange-check onnx onnx-check fuzz reproduce torture clean help
+.PHONY: demo test docs notebooks native-test sanitize test-arm lint types bench peers exchange-check onnx onnx-check fuzz reproduce torture mutants clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -43,17 +43,29 @@ test-arm:      ## the native tests for aarch64 in qemu (Debian: g++-aarch64-linu
 	cmake --build build/arm
 	qemu-aarch64 build/arm/native/tests/core_test 210
 
-lint: .venv/installed      ## ruff: rules and format
-	$(BIN)/ruff check src tests benchmarks paper
-	$(BIN)/ruff format --check --quiet src tests benchmarks paper || { echo "run: $(BIN)/ruff format src tests benchmarks paper"; exit 1; }
+lint: .venv/installed      ## ruff (rules and format) and codespell
+	$(BIN)/ruff check src tests benchmarks paper docs
+	$(BIN)/ruff format --check --quiet src tests benchmarks paper docs || { echo "run: $(BIN)/ruff format src tests benchmarks paper docs"; exit 1; }
+	$(BIN)/codespell src tests benchmarks paper docs native zoo README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 
 types: .venv/installed     ## mypy --strict
 	$(BIN)/mypy
+
+.venv/documented: .venv/installed pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	@touch $@
+
+docs: .venv/documented     ## the documentation site, built strictly into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+notebooks: .venv/documented   ## run the four notebooks of the site
+	$(BIN)/python docs/run_notebooks.py
 
 bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/results (nothing else should run)
 	PYTHONPATH=. $(BIN)/python benchmarks/rate_norm_step.py
 	PYTHONPATH=. $(BIN)/python benchmarks/calibration.py
 	PYTHONPATH=. $(BIN)/python benchmarks/first_use.py
+	PYTHONPATH=.:tests $(BIN)/python benchmarks/auto.py
 	PYTHONPATH=. $(BIN)/python benchmarks/narrow.py --networks zoo/preact_resnet20-cifar10.safetensors
 	PYTHONPATH=. $(BIN)/python benchmarks/engine.py --networks $(NETWORKS)
 
@@ -90,6 +102,9 @@ reproduce: .venv/installed ## the paper's tables and figures: trains what is mis
 
 torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in benchmarks/results/torture.json; again: goes on after a stop
 	PYTHONPATH=. $(BIN)/python benchmarks/torture.py $(TORTURE)
+
+mutants: .venv/installed   ## 200 faults put into the package, one at a time: do the tests notice? (an hour; resumes after a stop)
+	PYTHONPATH=benchmarks nice -n 10 $(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 clean:         ## remove what the other targets made
 	rm -rf .venv .venv-peers .venv-onnx build runs .pytest_cache .mypy_cache .ruff_cache

@@ -58,3 +58,24 @@ def test_what_a_name_holds_cannot_become_markup() -> None:
     page = notebook.table("<script>", ("a",), [("<b>&",)])
     assert "<script>" not in page
     assert "&lt;b&gt;&amp;" in page
+
+
+def test_an_evaluation_becomes_a_record_and_a_page(tmp_path: Path) -> None:
+    images, labels = rn.data.sample("mnist", 40)
+    model, _ = rn.zoo.load("cnn7-mnist-relu")
+    made = {
+        "recommended": rn.convert(model, example=images[:1], calibration=images),
+        "max": rn.convert(model, "max", example=images[:1], calibration=images),
+    }
+    found = {name: rn.evaluate(one, [(images, labels)], steps=4) for name, one in made.items()}
+    record = rn.record(made, found, title="CNN-7", data="mnist", ann_accuracy=0.99)
+    assert [run["name"] for run in record["runs"]] == ["recommended", "max"]
+    assert record["ann"]["accuracy"] == 0.99
+    built = rn.build_report([record], tmp_path / "report.html")
+    assert built.runs == 2
+    assert not built.warnings
+    assert "CNN-7" in built.path.read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match="under the same name"):
+        rn.record(made, {"max": found["max"]})
+    with pytest.raises(UsageError, match="count is 0"):
+        rn.data.sample("mnist", 0)

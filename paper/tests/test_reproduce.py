@@ -15,7 +15,7 @@ import torch
 from paper import presets
 from paper.__main__ import main
 from paper.networks import Networks
-from paper.presets import BASELINES, BY_NAME, IN_TABLE_2
+from paper.presets import ALL, BASELINES, BY_NAME, IN_TABLE_2
 from paper.published import TABLE_1, TABLE_2, TABLE_2_STEPS, numbers_for
 from paper.reproduce import reproduce
 from paper.results_page import write_page
@@ -30,6 +30,7 @@ from ratenorm.graph.net import SpikingNet
 from ratenorm.io.networks import load_network, save_network
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.simulate.evaluate import Evaluation, evaluate
+from ratenorm.train.config import Stage1
 from ratenorm.train.interrupt import Interrupted
 from ratenorm.workflows import evaluate as evaluation
 from ratenorm.workflows.evaluate import watched_evaluation
@@ -336,3 +337,17 @@ def test_a_record_with_first_images_only_is_known_in_an_empty_folder(
         reproduce(*words)
     kept = records.read(tmp_path / "cnn7-mnist-s0-short.json")
     assert len(kept["runs"]) == len(first["runs"])  # to begin with the rest loses nothing
+
+
+@pytest.mark.parametrize("name", [preset.name for preset in ALL if preset.variant == "as published"])
+def test_a_published_preset_keeps_no_term_of_ours(name: str) -> None:
+    """Weights learn accuracy alone, maxima run, p learns with the paper's lambda: whatever our recipe adds is off."""
+    published, plain = BY_NAME[name], Stage1()
+    for term in ("lam", "energy", "rest", "steps", "teacher", "settle"):
+        assert getattr(plain, term) is None
+        assert getattr(published.rnl, term) is None, term
+    ours = BY_NAME[published.base]
+    assert published.relu == ours.relu
+    assert (published.omega, published.ril.lam, published.ril.per_layer) == (None, 0.5, False)
+    assert published.rnl.epochs == ours.rnl.epochs
+    assert published.rnl_note == ""

@@ -82,6 +82,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "load",
         "save",
     ),
+    "ratenorm.report": ("build_report",),
     "ratenorm.simulate.early_exit": (
         "EarlyExit",
         "fit_early_exit",
@@ -111,6 +112,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "ThroughTime",
         "train_through_time",
     ),
+    "ratenorm.workflows.evaluation_record": ("record",),
 }
 _MODULES = {
     "data": "ratenorm.data",

@@ -54,6 +54,7 @@ from ratenorm.io.networks import load_network as load_network
 from ratenorm.io.networks import save_network as save_network
 from ratenorm.io.spiking import load as load
 from ratenorm.io.spiking import save as save
+from ratenorm.report import build_report as build_report
 from ratenorm.simulate.early_exit import EarlyExit as EarlyExit
 from ratenorm.simulate.early_exit import fit_early_exit as fit_early_exit
 from ratenorm.simulate.early_exit import simulate_early_exit as simulate_early_exit
@@ -136,3 +137,4 @@ __all__ = [
     "train_through_time",
     "zoo",
 ]
+from ratenorm.workflows.evaluation_record import record as record

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from builders import tiny_cnn, tiny_mlp
+from contracts.test_methods import METHODS
 from ratenorm import diagnose, evaluate
 from ratenorm.convert.convert import Conversion, convert
 from ratenorm.convert.lower import inspect
@@ -88,6 +89,16 @@ def test_a_conversion_is_the_same_in_every_context(context: str, method: object)
             assert inspect(model, x[:1]).convertible
         assert found.same_as(wanted), name
         assert torch.equal(simulate(found, x, 8).logits, simulate(wanted, x, 8).logits)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("trained", "override")])
+def test_every_method_is_the_same_in_every_context(name: str) -> None:
+    model, x = model_and_images("linear_between", 6)
+    wanted = convert(model, METHODS[name], example=x[:1], calibration=x).net
+    for context in ("autocast", "inference mode", "default float64"):
+        with CONTEXTS[context]():  # type: ignore[attr-defined]
+            found = convert(model, METHODS[name], example=x[:1], calibration=x).net
+        assert found.same_as(wanted), context
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

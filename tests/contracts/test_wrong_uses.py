@@ -144,6 +144,8 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "evaluate too few labels": (lambda _: rn.evaluate(net(), [(X, Y[:4])], 4), "6 images"),
     "evaluate labels of another kind": (lambda _: rn.evaluate(net(), [(X, Y.tolist())], 4), "labels are a list"),
     "evaluate one-hot labels": (lambda _: rn.evaluate(net(), [(X, torch.eye(3)[Y])], 4), r"shape \(6, 3\)"),
+    "evaluate NumPy images": (lambda _: rn.evaluate(net(), [(X.numpy(), Y)], 4), "Evaluating: item 0 must be a pair"),
+    "evaluate images of bytes": (lambda _: rn.evaluate(net(), [(X, Y), (X.byte(), Y)], 4), "Evaluating: batch 2 has"),
     "evaluate without labels": (lambda _: rn.evaluate(net(), [X], 4), "pairs"),
     "evaluate nothing": (lambda _: rn.evaluate(net(), [], 4), "no image"),
     "evaluate for 2.5 steps": (lambda _: rn.evaluate(net(), [(X, Y)], 2.5), "steps is 2.5"),

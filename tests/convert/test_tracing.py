@@ -207,11 +207,11 @@ REFUSED_CALLS = {
     "x.softmax": (lambda x: x.softmax(1), r"softmax\(\)", "leave it out"),
     "attention": (
         lambda x: F.scaled_dot_product_attention(x, x, x), "scaled_dot_product_attention", "two activations"),
-    "matmul": (lambda x: torch.matmul(x, x), "matmul", "product of two activations"),
-    "gate": (lambda x: x * x.relu(), "multiplies two values", "constants only"),
+    "matmul": (lambda x: torch.matmul(x, x), "multiplies two values", "fixed matrix"),
+    "gate": (lambda x: x * x.relu().mean((2, 3), keepdim=True), "multiplies two values", "without its gates"),
+    "smooth activation": (lambda x: x * x.relu(), "multiplies two values", "nn.ReLU"),
     "division": (lambda x: 1.0 / (x + 2.0), "divides by a value", "constants only"),
     "clamp from -1": (lambda x: x.clamp(-1, 1), r"clips to \[-1, 1\]", "clip from 0"),
-    "clamp without minimum": (lambda x: x.clamp(max=1), r"clips to \[None, 1\]", "clip from 0"),
     "clamp to nothing": (lambda x: x.clamp(0, 0), "empty", "positive upper limit"),
     "flatten of the batch": (lambda x: x.flatten(), "batch", "keep the batch"),
     "mean of everything": (lambda x: x.mean() + x, "batch", "keep the batch"),
@@ -224,7 +224,6 @@ REFUSED_CALLS = {
     "active dropout": (lambda x: F.dropout(x, 0.5), "stays active", "training=self.training"),
     "training batch norm": (
         lambda x: F.batch_norm(x, torch.zeros(2), torch.ones(2), training=True), "training mode", "evaluation mode"),
-    "shapes that broadcast": (lambda x: x + x.mean((2, 3), keepdim=True), "adds shapes", "the same shape"),
     "infinite constant": (lambda x: x * math.inf, "NaN or infinite", "finite constants"),
     "exp": (lambda x: x.exp(), r"exp\(\)", "supported operations"),
     "fold": (lambda x: F.unfold(x, 2), r"unfold\(\)", "supported operations"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -28,6 +30,18 @@ OPS = {
     "linear": lambda g: Linear(torch.randn(5, 8, generator=g), torch.randn(5, generator=g)),
     "pool": lambda g: AvgPool((3, 3), (2, 2), (1, 1), True, False),
     "adaptive": lambda g: AdaptiveAvgPool((3, 5)),
+}
+
+
+POOLS: dict[str, Callable[[], nn.Module]] = {
+    "none": nn.Identity,
+    "average 2": lambda: nn.AvgPool2d(2, 1, 1),
+    "average 3": lambda: nn.AvgPool2d(3, 2, 1),
+    "average 3 of what is there": lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+    "largest 2": lambda: nn.MaxPool2d(2, 2, 1),
+    "largest 3": lambda: nn.MaxPool2d(3, 1, 1),
+    "adaptive 3": lambda: nn.AdaptiveAvgPool2d(3),
+    "adaptive 2": lambda: nn.AdaptiveAvgPool2d((2, 1)),
 }
 
 
@@ -63,6 +77,17 @@ def test_a_sum_in_double_is_the_same_alone_and_in_a_batch(kind: str, seed: int) 
     assert torch.equal(found, alone)
     last = x.to(memory_format=torch.channels_last)
     assert torch.equal(found, in_double(rounded, last))
+
+
+@pytest.mark.parametrize("kind", OPS)
+def test_a_sum_in_double_is_the_same_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many entries are taken in pieces that fit the cache; how many at a time changes nothing."""
+    generator = torch.Generator().manual_seed(0)
+    op, x = OPS[kind](generator), torch.randn(23, 4, 7, 8, generator=generator)
+    whole, rounded = wide(op, x)
+    for entries in (1, 2, 5, 11, 23):
+        monkeypatch.setattr("ratenorm.graph.exact.PIECE", entries * x[0].numel())
+        assert torch.equal(in_double(rounded, x), whole)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 500), st.floats(-30, 30))
@@ -109,16 +134,18 @@ def test_the_unit_of_a_row_divides_all_its_numbers(numbers: list[int], exponent:
     st.sampled_from((2, 8, 16, 32)),
     st.sampled_from((5, 120)),
     st.booleans(),
+    st.lists(st.sampled_from(sorted(POOLS)), min_size=3, max_size=3),
 )
-@settings(max_examples=30)
+@settings(max_examples=40)
 def test_the_limit_is_the_clipped_network_within_a_thousandth(
-    seed: int, depth: int, width: int, side: int, classes: int, channels: bool
+    seed: int, depth: int, width: int, side: int, classes: int, channels: bool, pools: list[str]
 ) -> None:
     """Random depths, widths and pools. A global pool takes bits of the 24; it must not take them from accuracy."""
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
     for k in range(depth):
         layers += [nn.Conv2d(width if k else 3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        layers.append(POOLS[pools[k]]())
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)).eval()
     x = torch.rand(4, 3, side, side)
     conversion = convert(model, ChannelNorm() if channels else MaxNorm(), example=x[:1], calibration=x)

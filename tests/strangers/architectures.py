@@ -310,6 +310,14 @@ def pooled_every_way() -> nn.Module:
     )  # fmt: skip
 
 
+def uneven_pools() -> nn.Module:
+    """Windows of adaptive pooling that overlap, over 9, 25 and 36 pixels."""
+    return nn.Sequential(
+        conv_relu(3, 20, 2), nn.AdaptiveAvgPool2d((5, 5)), conv_relu(20, 24), nn.AdaptiveAvgPool2d((2, 2)),
+        nn.Flatten(), nn.Linear(96, CLASSES),
+    )  # fmt: skip
+
+
 def many_pixels() -> nn.Module:
     """A global pool over 1,024 pixels."""
     return nn.Sequential(conv_relu(3, 24), conv_relu(24, 24, 1), head(24))
@@ -360,7 +368,8 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "shufflenet": shufflenet, "squeezenet": squeezenet, "recalibrated": recalibrated, "dla": dla, "regnet": regnet,
     "dilated": dilated, "zeros": lambda: padded("zeros"), "reflect": lambda: padded("reflect"),
     "replicate": lambda: padded("replicate"), "circular": lambda: padded("circular"), "asymmetric": asymmetric,
-    "stems": stems, "pooled_every_way": pooled_every_way, "many_pixels": many_pixels, "multiscale": multiscale,
+    "stems": stems, "pooled_every_way": pooled_every_way, "uneven_pools": uneven_pools, "many_pixels": many_pixels,
+    "multiscale": multiscale,
     "one_dimensional": one_dimensional, "mlp": mlp, "linear_between": linear_between,
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from ratenorm._version import __version__
 from ratenorm.cli.commands import COMMANDS, Command, manual, parsed
 from ratenorm.cli.starting import guard, loaded
 from ratenorm.errors import RatenormError
+from ratenorm.io.text import printable
 
 
 class Terminated(BaseException):
@@ -79,7 +80,7 @@ def run(parse: Callable[[], Command]) -> int:
     except SystemExit as stop:  # --help, or a typo that the parser has explained
         return int(stop.code or 0)
     except RatenormError as error:
-        print(f"ratenorm: {error}", file=sys.stderr)
+        print(f"ratenorm: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("ratenorm: stopped by Ctrl-C.", file=sys.stderr)

@@ -26,10 +26,11 @@ class Report:
         import sys
 
         from ratenorm import report
+        from ratenorm.io.text import printable
 
         built = report.build(self.runs, self.out)
         for warning in built.warnings:
-            print(f"ratenorm: {warning}", file=sys.stderr)
+            print(f"ratenorm: {printable(str(warning))}", file=sys.stderr)
         print(f"{built.path}: {built.runs} runs from {built.records} records, {built.size / 1e6:.2f} MB")
         if self.plots is not None or self.tables is not None:
             found, _ = report.load(self.runs)

@@ -22,7 +22,7 @@ from ratenorm.contexts import undisturbed_call
 from ratenorm.convert.exported import followed
 from ratenorm.convert.remedies import remedy_for
 from ratenorm.convert.support import Entry, Kind, SupportReport
-from ratenorm.convert.trace import BATCHES, Traced, known_as, source_line
+from ratenorm.convert.trace import BATCHES, Traced, changes_operand, known_as, source_line
 from ratenorm.errors import ConversionError
 from ratenorm.graph.net import INPUT, Graph, Node, run
 from ratenorm.graph.ops import Activation, Input, Op
@@ -47,6 +47,14 @@ class Refused(Exception):
         super().__init__(what)
         self.what, self.remedy = what, remedy
 
+
+GATE_REACH = 6  # calls between the activation of a gate and its product
+GATE = (
+    "it belongs to a gate (squeeze-and-excitation, for example): a product of two values of the network has no spiking "
+    "form, whatever the activation is. Build the network without its gates and train it again, or add the gate instead "
+    "of multiplying"
+)
+_PRODUCTS = frozenset((operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_", "multiply"))
 
 _BROKEN = Ref("", ())  # a result without a batch dimension: what follows cannot be judged
 
@@ -83,6 +91,13 @@ class Lowering:
         self.note(at, "site", f"{what}, {' x '.join(map(str, ref.features))} neurons")
         return ref
 
+    def behind_relu(self, x: Ref) -> Ref:
+        """What a plain ReLU reads, where `x` is one; else `x`: a clip of a ReLU is a clip."""
+        node = next((n for n in self.nodes if n.name == x.name), None)
+        if node is not None and isinstance(node.op, Activation) and node.op.ceiling is None:
+            return Ref(node.inputs[0], x.shape)
+        return x
+
     def value(self, at: fx.Node) -> Any:
         """What the call gave on the example."""
         return self.traced.values[0][at]
@@ -98,7 +113,10 @@ class Lowering:
         output: Any = None
         input_shape: tuple[int, ...] = ()
         for at in self.traced.graph.nodes:
-            if at.op == "placeholder":
+            if at not in self.traced.needed:
+                if at.op != "get_attr":
+                    self.note(at, "dropped", "nothing reads its value")
+            elif at.op == "placeholder":
                 if self._is_tensor(at):
                     self.nodes.append(Node(INPUT, Input()))
                     self.became[at] = Ref(INPUT, tuple(self.value(at).shape))
@@ -109,7 +127,9 @@ class Lowering:
                 output = self._resolve(at.args[0])
             else:
                 self.became[at] = self._lower(at)
-                if self._in_place(at):  # later readers of the operand see the changed value, as in eager torch
+                if changes_operand(
+                    at, self.traced
+                ):  # later readers of the operand see the changed value, as in eager torch
                     self.became[at.all_input_nodes[0]] = self.became[at]
         report = SupportReport(tuple(self.entries))
         if not report.convertible:
@@ -120,7 +140,7 @@ class Lowering:
                 f"Converting a network: it returns a {kind}, and only one tensor that "
                 "depends on the input can be read out. Wrap it so that it returns its logits."
             )
-        graph = Graph(tuple(self.nodes), output.name, input_shape)
+        graph, report = _without_unread(Graph(tuple(self.nodes), output.name, input_shape), report)
         return (graph.to(self._dtype()) if len(graph.dtypes) > 1 else graph), report
 
     def _dtype(self) -> torch.dtype:
@@ -139,10 +159,10 @@ class Lowering:
         if not any(isinstance(v, Tensor) for v in _flatten([self.value(at)])):
             return self.value(at)  # a shape, or a number computed from shapes
         try:
-            self._check_batch(at)
             return self._handle(at, args, kwargs)
         except Refused as refusal:
-            self.entries.append(Entry("unsupported", self.label(at), refusal.what, source_line(at), refusal.remedy))
+            remedy = GATE if self._gates(at) else refusal.remedy
+            self.entries.append(Entry("unsupported", self.label(at), refusal.what, source_line(at), remedy))
             return self._stand_in(at, self.value(at))
 
     def _stand_in(self, at: fx.Node, value: Any) -> Any:
@@ -159,10 +179,12 @@ class Lowering:
         if at.op == "call_module":
             module = self.traced.module(str(at.target))
             if handler := MODULES.get(known_as(module)):
+                self._check_batch(at)
                 return handler(self, at, module, args)
             raise Refused(f"{type(module).__name__} has no spiking form here", remedy_for(type(module).__name__))
         table = FUNCTIONS if at.op == "call_function" else METHODS
         if found := table.get(at.target):  # type: ignore[arg-type]
+            self._check_batch(at)
             return found(self, at, args, kwargs)
         called = getattr(at.target, "__name__", str(at.target))
         raise Refused(f"{called}() has no spiking form here", remedy_for(called))
@@ -171,13 +193,22 @@ class Lowering:
         """An fx argument with every node replaced by what it became."""
         return fx.node.map_arg(arg, lambda n: self.became[n])
 
-    def _in_place(self, at: fx.Node) -> bool:
-        if at.op == "call_module":
-            return bool(getattr(self.traced.module(str(at.target)), "inplace", False))
-        if at.target in (operator.iadd, operator.isub, operator.imul, operator.itruediv):
-            return True
-        called = getattr(at.target, "__name__", str(at.target))
-        return bool(at.kwargs.get("inplace", False)) or (called.endswith("_") and not called.endswith("__"))
+    def _gates(self, at: fx.Node) -> bool:
+        """Whether what a call gives ends, shortly after, in a product with another value of the network."""
+        reached, front = {at}, [at]
+        for _ in range(GATE_REACH):
+            front = [user for node in front for user in node.users if user not in reached]
+            reached.update(front)
+            for node in front:
+                other = [a for a in node.args if isinstance(a, fx.Node) and a not in reached and self._is_value(a)]
+                if node.target in _PRODUCTS and other and other[0] not in at.all_input_nodes:
+                    return True
+        return False
+
+    def _is_value(self, at: fx.Node) -> bool:
+        """Whether a node gives one tensor for each image."""
+        value = self.value(at)
+        return at.op != "get_attr" and isinstance(value, Tensor) and value.shape[:1] == (BATCHES[0],)
 
     def _is_tensor(self, at: fx.Node) -> bool:
         return isinstance(self.value(at), Tensor)
@@ -206,6 +237,21 @@ class Lowering:
     def _unique(self, name: str) -> str:
         self.names[name] += 1
         return name if self.names[name] == 1 and name != INPUT else f"{name}~{self.names[name]}"
+
+
+def _without_unread(graph: Graph, report: SupportReport) -> tuple[Graph, SupportReport]:
+    """Leave out what does not lead to the output, and say so where it was to become neurons."""
+    read = {graph.output, INPUT}
+    for node in reversed(graph.nodes):
+        if node.name in read:
+            read.update(node.inputs)
+    unread = {node.name for node in graph.nodes if node.name not in read}
+    entries = tuple(
+        replace(e, kind="dropped", what=f"{e.what}: nothing reads it") if e.kind == "site" and e.name in unread else e
+        for e in report.entries
+    )
+    kept = tuple(node for node in graph.nodes if node.name in read)
+    return Graph(kept, graph.output, graph.input_shape), SupportReport(entries)
 
 
 def _flatten(values: Any) -> list[Any]:
@@ -238,6 +284,8 @@ class _Averaging(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         called = getattr(func, "__name__", "")
+        if called.startswith("adaptive_max_pool"):
+            return getattr(F, called.replace("max", "avg"))(*args[:2])
         if called not in _MAX_POOLS:
             return func(*args, **(kwargs or {}))
         pool = F.avg_pool2d if called.endswith("2d") else F.avg_pool1d

@@ -185,4 +185,10 @@ def observe(graph: Graph, calibration: Calibration, make: Callable[[Node], Stati
     if calibration.shared:
         for statistic in found.values():
             statistic.join_()
-    return {name: statistic.value() for name, statistic in found.items()}
+    return {name: as_numbers_of(graph, statistic.value()) for name, statistic in found.items()}
+
+
+def as_numbers_of(graph: Graph, value: Tensor) -> Tensor:
+    """The value in the precision of the network, whatever torch's default is."""
+    kinds = [kind for kind in graph.dtypes if kind.is_floating_point]
+    return value.to(kinds[0]) if len(kinds) == 1 else value

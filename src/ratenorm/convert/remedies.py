@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_CLIP = (
+CLIP = (
     "train with nn.ReLU, nn.ReLU6 or ratenorm.RateNorm in its place (fine-tuning for a few epochs usually suffices; "
     "ratenorm.adapt(model) replaces modules such as GELU and SiLU)"
 )
@@ -11,6 +11,25 @@ _READOUT = (
     "leave it out of the network that is converted: the largest logit stays the largest; apply it to the mean "
     "output after simulation if probabilities are needed"
 )
+
+_RECURRENT = "recurrent layers keep analog state; only feed-forward networks can be converted"
+_PRODUCT = "a product of two values of the network has no spiking form; a product with a fixed matrix has one"
+_PLACES = "use max-pooling whose windows share the map evenly, or amax over the whole map"
+
+_BY_NAME: dict[str, str] = {  # where a part of the name would mislead
+    "elu": CLIP,
+    "elu_": CLIP,
+    "celu": CLIP,
+    "selu": CLIP,
+    "bilinear": _PRODUCT,
+    "upsamplingbilinear2d": "use nearest-neighbour upsampling",
+    "upsample_bilinear": "use nearest-neighbour upsampling",
+    "bmm": _PRODUCT,
+    "baddbmm": _PRODUCT,
+    "outer": _PRODUCT,
+    "adaptive_max_pool1d_with_indices": _PLACES,
+    "adaptive_max_pool2d_with_indices": _PLACES,
+}
 
 _BY_WORD: tuple[tuple[str, str], ...] = (
     ("softmax", _READOUT),
@@ -29,34 +48,34 @@ _BY_WORD: tuple[tuple[str, str], ...] = (
     ("rmsnorm", _NORM),
     ("rms_norm", _NORM),
     ("normalize", _NORM),
-    ("lstm", "recurrent layers keep analog state; only feed-forward networks can be converted"),
-    ("gru", "recurrent layers keep analog state; only feed-forward networks can be converted"),
-    ("rnn", "recurrent layers keep analog state; only feed-forward networks can be converted"),
-    ("sigmoid", _CLIP),
-    ("tanh", _CLIP),
-    ("gelu", _CLIP),
-    ("silu", _CLIP),
-    ("swish", _CLIP),
-    ("elu", _CLIP),
-    ("mish", _CLIP),
-    ("relu", _CLIP),
-    ("softplus", _CLIP),
-    ("threshold", _CLIP),
-    ("shrink", _CLIP),
-    ("clamp", _CLIP),
-    ("bilinear", "use nearest-neighbour upsampling"),
+    ("lstm", _RECURRENT),
+    ("gru", _RECURRENT),
+    ("rnn", _RECURRENT),
+    ("sigmoid", CLIP),
+    ("tanh", CLIP),
+    ("gelu", CLIP),
+    ("silu", CLIP),
+    ("swish", CLIP),
+    ("mish", CLIP),
+    ("relu", CLIP),
+    ("softplus", CLIP),
+    ("threshold", CLIP),
+    ("shrink", CLIP),
+    ("clamp", CLIP),
     ("convtranspose", "use nearest-neighbour upsampling followed by a convolution"),
     ("conv_transpose", "use nearest-neighbour upsampling followed by a convolution"),
     ("conv3d", "only Conv1d and Conv2d are supported"),
     ("embedding", "spikes carry no indices; convert the part of the network behind the embedding"),
-    ("matmul", "a product of two activations has no spiking form; a product with a fixed matrix is nn.Linear"),
-    ("mul", "a product of two activations has no spiking form; multiply by constants only"),
+    ("matmul", _PRODUCT),
+    ("mul", _PRODUCT),
 )
 
 
 def remedy_for(called: str) -> str:
     """The remedy for an operation of this name."""
-    name = called.lower()
+    name = called.lower().removeprefix("_")
+    if name in _BY_NAME:
+        return _BY_NAME[name]
     for word, remedy in _BY_WORD:
         if word in name:
             return remedy

@@ -36,6 +36,7 @@ class Traced:
     graph: fx.Graph
     original: nn.Module  # the copy that was traced, to compare with
     values: tuple[dict[fx.Node, Any], dict[fx.Node, Any]]
+    needed: frozenset[fx.Node]  # what the output depends on
 
     def module(self, path: str) -> nn.Module:
         """A module that a node calls."""
@@ -214,9 +215,35 @@ def trace(model: nn.Module, example: Tensor) -> Traced:
             f"Tracing {type(model).__name__}: its forward pass takes another path for a batch of {BATCHES[1]} images "
             f"than for one of {BATCHES[0]}. It must not depend on the batch size."
         )
-    _check_weights(copied, first)
+    needed = _needed(copied, first)
+    _check_weights(copied, [node for node in first if node in needed])
     values = {node: tracers[1].values.get(twin) for node, twin in zip(first, second, strict=True)}
-    return Traced(tracers[0].graph, copied, (tracers[0].values, values))
+    return Traced(tracers[0].graph, copied, (tracers[0].values, values), needed)
+
+
+def _needed(root: nn.Module, nodes: list[fx.Node]) -> frozenset[fx.Node]:
+    """What the output depends on; a call that changes its operand in place is a part of all that reads it later."""
+    needed: set[fx.Node] = set()
+    for node in reversed(nodes):
+        operands = node.all_input_nodes
+        changes = bool(operands) and operands[0] in needed and _in_place_call(root, node)
+        if node.op in ("output", "placeholder") or node in needed or changes:
+            needed.update((node, *operands))
+    return frozenset(needed)
+
+
+def changes_operand(at: fx.Node, traced: Traced) -> bool:
+    """Whether a call changes its first operand in place."""
+    return _in_place_call(traced.original, at)
+
+
+def _in_place_call(root: nn.Module, at: fx.Node) -> bool:
+    if at.op == "call_module":
+        return bool(getattr(root.get_submodule(str(at.target)), "inplace", False))
+    if at.target in (operator.iadd, operator.isub, operator.imul, operator.itruediv):
+        return True
+    called = getattr(at.target, "__name__", str(at.target))
+    return bool(at.kwargs.get("inplace", False)) or (called.endswith("_") and not called.endswith("__"))
 
 
 def _call(node: fx.Node) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from ratenorm.data.folder import load_folder
 from ratenorm.data.image_set import ImageSet, split_holdout
 from ratenorm.data.normalise import NORMALISATIONS, Normalisation, measure_normalisation
 from ratenorm.data.own_data import batches_of, from_dataset
+from ratenorm.data.sample import sample
 from ratenorm.data.seeds import generator_for
 from ratenorm.data.sets import data_root
 
@@ -30,6 +31,7 @@ __all__ = [
     "load",
     "load_folder",
     "measure_normalisation",
+    "sample",
     "split_holdout",
     "verify",
 ]

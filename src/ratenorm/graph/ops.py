@@ -142,9 +142,12 @@ class AdaptiveAvgPool(Op):
     kind: ClassVar[str] = "adaptive_avg_pool"
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        if len(self.size) == 2:
-            return F.adaptive_avg_pool2d(inputs[0], self.size)
-        return F.adaptive_avg_pool1d(inputs[0], self.size)
+        x = inputs[0]
+        # Image by image and channel by channel: on 4 dimensions torch divides by height, then by width, or by both at
+        # once, as the memory is laid out; the results differ in the last digit.
+        flat = x.flatten(0, 1)
+        y = F.adaptive_avg_pool2d(flat, self.size) if len(self.size) == 2 else F.adaptive_avg_pool1d(flat, self.size)
+        return y.reshape(*x.shape[:2], *self.size)
 
     def paths(self, *inputs: Tensor) -> Tensor:
         y = inputs[0]

@@ -9,12 +9,15 @@ runs no code on loading, with one JSON text as metadata and a sha256 over everyt
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import io
 import json
 import os
 import secrets
+import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:  # records are written where there is no torch
     from torch import Tensor
 
 SIZE_LIMIT = 4 * 2**30  # bytes; refuse before anything is allocated
+HEADER_LIMIT = 2**24  # bytes of JSON before the tensors
+TENSOR_LIMIT = 2**14  # tensors of a file; the deepest network of the zoo has some hundred
 CHECK, CHECK_DIGITS = "check", 16  # of a line of a log
 _KEY = "ratenorm"  # the one metadata entry, so that equal contents give equal bytes
 _PART = ".part-"
@@ -51,6 +56,40 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def regular(path: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, int]]:
+    """A regular file opened for reading, and its size. A pipe, on which one could wait for ever, or a device such as
+    /dev/zero, which has no end, is an `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+        yield file, found.st_size
+
+
+def read_small(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The bytes of a regular file; `OSError` where it is none, or has more bytes than the limit."""
+    with regular(path) as (file, size):
+        data = b"" if size > limit else file.read(limit + 1)
+        if size > limit or len(data) > limit:
+            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", os.fspath(path))
+        return data
+
+
+def open_own(path: str | os.PathLike[str], flags: int) -> int:
+    """A descriptor of a file that only we write: a link in its place, which leads elsewhere, is an `OSError`.
+
+    Without that whoever may write to a run folder could let us overwrite any file of ours.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "it is a link or no regular file", os.fspath(path))
+    return descriptor
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -166,9 +205,13 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
     path = Path(path)
     data = _read(path, kind)
     try:
-        tensors = load(data)
         length = int.from_bytes(data[:8], "little")
+        if length > HEADER_LIMIT:
+            raise ValueError(f"its header has {length:,} bytes, {HEADER_LIMIT:,} are allowed")
         header = json.loads(data[8 : 8 + length])
+        if len(header) > TENSOR_LIMIT:
+            raise ValueError(f"it holds {len(header):,} tensors, {TENSOR_LIMIT:,} are allowed")
+        tensors = load(data)
         if _KEY not in (header.get("__metadata__") or {}) and not any(key.startswith(_KEY) for key in header):
             raise FileFormatError(
                 f"Reading {path}: it is not a {kind} file: it holds weights, and does not say which network they "
@@ -205,10 +248,10 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
 
 def _read(path: Path, kind: str) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > SIZE_LIMIT:
-            raise FileFormatError(f"Reading {path}: {size} bytes are more than the {SIZE_LIMIT} a {kind} may have.")
-        return path.read_bytes()
+        with regular(path) as (file, size):
+            if size > SIZE_LIMIT:
+                raise FileFormatError(f"Reading {path}: {size} bytes are more than the {SIZE_LIMIT} a {kind} may have.")
+            return file.read(SIZE_LIMIT + 1)
     except FileNotFoundError as error:
         raise FileFormatError(f"Reading {path}: there is no such file.") from error
     except OSError as error:

@@ -7,6 +7,7 @@ at work in it, or if it cannot be written; all before any work starts.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -17,7 +18,16 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ratenorm.errors import RatenormError, UsageError
-from ratenorm.io.files import is_sealed, is_stray, sealed_line, sweep, to_json, write_atomic
+from ratenorm.io.files import (
+    is_sealed,
+    is_stray,
+    open_own,
+    read_small,
+    sealed_line,
+    sweep,
+    to_json,
+    write_atomic,
+)
 
 Mode = Literal["new", "resume", "overwrite"]
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
@@ -67,8 +77,13 @@ class RunFolder:
     def _try_lock(self) -> int:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            lock = open_own(self.path / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise UsageError(
+                    f"Opening the run folder {self.path}: its {LOCK} is a link, and what it leads to would be "
+                    "overwritten. Remove it, if nobody you know put it there, or give another folder."
+                ) from error
             raise UsageError(
                 f"Opening the run folder {self.path}: {error.strerror or error}. Give a folder that can be written."
             ) from error
@@ -119,9 +134,7 @@ class RunFolder:
         path = self.path / CONFIG
         if self.mode == "resume" and path.exists():
             try:
-                if path.stat().st_size > CONFIG_LIMIT:
-                    raise ValueError(f"more than {CONFIG_LIMIT} bytes")
-                old = dict(json.loads(path.read_text(encoding="utf-8")))
+                old = dict(json.loads(read_small(path, CONFIG_LIMIT).decode("utf-8")))
             except (ValueError, TypeError, RecursionError, OSError) as error:
                 raise UsageError(
                     f"Resuming {self.path}: its {CONFIG} is damaged ({error}). Start anew with --overwrite."
@@ -140,12 +153,14 @@ class RunFolder:
         """Append one line of metrics, with a checksum, unless the run began before lines had one."""
         path = self.path / METRICS
         try:
-            with open(path, "ab+") as file:
+            with open(open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab+") as file:
                 file.seek(0)
                 first = file.readline(LINE_LIMIT)
                 line = sealed_line(entry) if not first or is_sealed(first) else to_json(entry)
                 file.write(f"{line}\n".encode())
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _linked(path) from error
             raise RatenormError(
                 f"Writing {path}: {error.strerror or error}. Make room, then continue with --resume."
             ) from error
@@ -161,8 +176,16 @@ class RunFolder:
     def rewind(self, logged: int) -> None:
         """Forget the metrics behind a checkpoint."""
         path = self.path / METRICS
-        if path.exists() and path.stat().st_size > logged:
-            os.truncate(path, logged)
+        if self.logged <= logged:
+            return
+        try:
+            descriptor = open_own(path, os.O_RDWR)
+        except OSError as error:
+            raise _linked(path) from error
+        try:
+            os.ftruncate(descriptor, logged)
+        finally:
+            os.close(descriptor)
 
 
 class FollowerFolder(RunFolder):
@@ -181,6 +204,13 @@ class FollowerFolder(RunFolder):
 
     def rewind(self, logged: int) -> None:
         """The writer does it."""
+
+
+def _linked(path: Path) -> RatenormError:
+    return RatenormError(
+        f"Writing {path}: it is a link, and what it leads to would be changed. Put the file itself there, then "
+        "continue with --resume."
+    )
 
 
 def _given(config: Any) -> Any:

@@ -14,15 +14,15 @@ from torch import Tensor
 from ratenorm._version import __version__
 from ratenorm.errors import FileFormatError, RatenormError
 from ratenorm.graph.net import Converted, Graph, Node, SpikingNet, run, spiking_net
-from ratenorm.graph.ops import KINDS, Activation, AdaptiveAvgPool, Conv, Fire, Linear, Op
+from ratenorm.graph.ops import KINDS, Activation, AdaptiveAvgPool, Conv, Linear, Op
 from ratenorm.io.files import read_tensors, write_tensors
+from ratenorm.io.shapes import LARGEST_NODES, check_kinds, check_shapes
 
 FORMAT, VERSION = "ratenorm-spiking-net", 1
 _SEPARATOR = "//"  # between a node's name and its tensor's
 # Bounds that a hostile file meets before memory or time is spent. VGG-16 on 224 x 224 stays below a tenth of each.
 LARGEST_VALUE = 2**26  # values of one node for one image
 LARGEST_WORK = 2**36  # multiplications of one node for one image
-LARGEST_STEPS = 2**12  # with a bias of their own
 LARGEST_WINDOWS = 2**12  # of adaptive pooling, along one dimension
 
 
@@ -55,6 +55,8 @@ def load_with_about(path: str | os.PathLike[str]) -> tuple[SpikingNet, dict[str,
     """The network and what was kept with it."""
     tensors, content = read_tensors(path, FORMAT, VERSION)
     try:
+        if len(content["nodes"]) > LARGEST_NODES:
+            raise ValueError(f"{len(content['nodes'])} nodes, {LARGEST_NODES} are allowed")
         by_node: dict[str, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             name, _, field = key.rpartition(_SEPARATOR)
@@ -64,6 +66,7 @@ def load_with_about(path: str | os.PathLike[str]) -> tuple[SpikingNet, dict[str,
         )
         if by_node:
             raise ValueError(f"tensors of unknown nodes {sorted(by_node)}")
+        check_kinds(nodes)
         net = SpikingNet(nodes, content["output"], tuple(int(s) for s in content["input_shape"]))
         check_sizes(net)
         _ = net.shapes  # a dry run: what does not fit together is found here and not in the middle of a simulation
@@ -80,38 +83,26 @@ def check_sizes(net: SpikingNet) -> None:
     """Run two images on the meta device, which takes neither memory nor time, and refuse what would take too much."""
     if any(s < 1 for s in net.input_shape) or math.prod(net.input_shape) > LARGEST_VALUE:
         raise ValueError(f"input shape {net.input_shape}")
-    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
 
     def look(node: Node, value: Tensor) -> Tensor:
         if len(value) != 2:
             raise ValueError(f"{node.name!r} does not keep its images apart")
-        sizes[node.name] = value[0].numel()
-        if not 1 <= sizes[node.name] <= LARGEST_VALUE:
-            raise ValueError(f"{node.name!r} makes {sizes[node.name]} values of an image, {LARGEST_VALUE} are allowed")
-        if isinstance(node.op, Conv | Linear) and sizes[node.name] * node.op.weight[0].numel() > LARGEST_WORK:
+        shapes[node.name] = tuple(value.shape[1:])
+        size = value[0].numel()
+        if not 1 <= size <= LARGEST_VALUE:
+            raise ValueError(f"{node.name!r} makes {size} values of an image, {LARGEST_VALUE} are allowed")
+        if isinstance(node.op, Conv | Linear) and size * node.op.weight[0].numel() > LARGEST_WORK:
             raise ValueError(f"{node.name!r} takes more than {LARGEST_WORK} multiplications an image")
         if isinstance(node.op, AdaptiveAvgPool) and max(node.op.size) > LARGEST_WINDOWS:
             raise ValueError(f"{node.name!r} pools to {node.op.size}, {LARGEST_WINDOWS} windows are allowed")
-        if isinstance(node.op, Fire):
-            node.op.start.expand(value.shape)
-            node.op.threshold.expand(value.shape)
-            if node.op.step_bias is not None:
-                _check_step_bias(node.name, node.op.step_bias, value)
+        check_shapes(node, [shapes[i] for i in node.inputs], shapes[node.name])
         return value
 
     with torch.no_grad():
         blank = Graph(net.nodes, net.output, net.input_shape).to("meta")
         like = next((t for node in blank.nodes for t in node.op.tensors().values()), torch.empty(0, device="meta"))
         run(blank, like.new_zeros(2, *net.input_shape), look)
-
-
-def _check_step_bias(name: str, bias: Tensor, value: Tensor) -> None:
-    """Refuse step biases that would broadcast the population to another shape."""
-    if not 1 <= len(bias) <= LARGEST_STEPS:
-        raise ValueError(
-            f"{name!r} has step biases of shape {tuple(bias.shape)}, 1 to {LARGEST_STEPS} steps are allowed"
-        )
-    bias[0].expand(value.shape[1:])
 
 
 def _plain(settings: dict[str, object]) -> dict[str, object]:

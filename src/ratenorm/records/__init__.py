@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.errors import DataError, FileFormatError, UsageError
-from ratenorm.io.files import to_json, write_atomic
+from ratenorm.io.files import regular, to_json, write_atomic
 from ratenorm.records import schema
 from ratenorm.records.checks import Invalid, name_of
 from ratenorm.records.seal import opened, sealed
@@ -109,12 +109,12 @@ def _opened(path: Path) -> Record:
 
 def _parse(path: Path) -> Record:
     try:
-        size = path.stat().st_size
-        if size > SIZE_LIMIT:
-            raise FileFormatError(
-                f"{path} has {size:,} bytes; a record has at most {SIZE_LIMIT:,}. It is not a record of ratenorm."
-            )
-        text = path.read_bytes().decode("utf-8")
+        with regular(path) as (file, size):
+            if size > SIZE_LIMIT:
+                raise FileFormatError(
+                    f"{path} has {size:,} bytes; a record has at most {SIZE_LIMIT:,}. It is not a record of ratenorm."
+                )
+            text = file.read(SIZE_LIMIT + 1).decode("utf-8")
         record = json.loads(text, **_STRICT)
         json.dumps(record, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
     except OSError as error:

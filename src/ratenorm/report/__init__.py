@@ -8,10 +8,10 @@ import.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from ratenorm.records import Record
@@ -30,15 +30,28 @@ class BuildResult:
     warnings: tuple[str, ...]
 
 
-def build(paths: Iterable[PathLike], out: PathLike) -> BuildResult:
-    """Write one self-contained HTML report of the records in `paths` (files or run folders) to `out`.
+def build_report(content: Iterable[PathLike | Mapping[str, Any]], out: PathLike) -> BuildResult:
+    """Write one self-contained HTML page of records; it opens offline.
 
-    Damaged, older or incomplete records become a sentence in `BuildResult.warnings` and at the top of the
-    report; only when nothing at all can be shown is an error raised. The same records give the same bytes.
+    The same records give the same bytes.
+
+    Args:
+        content: Record files, run folders, or records themselves (what `record` returned).
+        out: The file to write.
+
+    Returns:
+        Where the page is, its size, and a sentence for everything that could not be shown.
+
+    Raises:
+        DataError: If nothing at all can be shown.
+        UsageError: If the page cannot be written.
     """
-    from ratenorm.report.assemble import build_report
+    from ratenorm.report.assemble import assembled
 
-    return build_report(paths, out)
+    return assembled(content, out)
+
+
+build = build_report
 
 
 def load(paths: Iterable[PathLike]) -> tuple[list[Record], list[str]]:
@@ -79,4 +92,4 @@ def watch(run_folder: PathLike, once: bool = False, interval: float = 2.0, strea
     watch_run(run_folder, once=once, interval=interval, stream=stream)
 
 
-__all__ = ["BuildResult", "build", "load", "save_figure", "save_plots", "save_tables", "watch"]
+__all__ = ["BuildResult", "build", "build_report", "load", "save_figure", "save_plots", "save_tables", "watch"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ratenorm import records as record_files
@@ -66,26 +67,37 @@ def trainings_in(paths: Iterable[str | os.PathLike[str]]) -> list[Training]:
     return found
 
 
-def build_report(paths: Iterable[str | os.PathLike[str]], out: str | os.PathLike[str]) -> BuildResult:
-    """See `ratenorm.report.build`."""
-    out = Path(out)
+def assembled(
+    content: Iterable[str | os.PathLike[str] | Mapping[str, Any]], out: str | os.PathLike[str]
+) -> BuildResult:
+    """See `ratenorm.report.build_report`. Records that are not files are written to a temporary folder first."""
+    given = [content] if isinstance(content, Mapping | str | os.PathLike) else list(content)
+    with TemporaryDirectory() as folder:
+        paths: list[str | os.PathLike[str]] = []
+        for number, one in enumerate(given):
+            if isinstance(one, Mapping):
+                one = record_files.write(Path(folder) / f"{number}.json", one)
+            paths.append(one)
+        return _built(paths, Path(out))
+
+
+def _built(paths: list[str | os.PathLike[str]], out: Path) -> BuildResult:
     if out.is_dir():
         raise UsageError(
             f"The report cannot be written to {out}: it is a folder. Give a file, for example report.html."
         )
-    paths = list(paths)
     loaded, warnings = load_records(paths)
     from ratenorm.report.html import page  # loads matplotlib: only once there is something to draw
 
-    content = page(loaded, warnings, trainings_in(paths)).encode("utf-8")
+    text = page(loaded, warnings, trainings_in(paths)).encode("utf-8")
     temporary = out.with_name(f".{out.name}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
+        temporary.write_bytes(text)
         os.replace(temporary, out)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise UsageError(f"The report could not be written to {out}: {error.strerror or error}.") from error
     runs = sum(len(record["runs"]) for record in loaded)
-    return BuildResult(out, len(content), len(loaded), runs, tuple(warnings))
+    return BuildResult(out, len(text), len(loaded), runs, tuple(warnings))

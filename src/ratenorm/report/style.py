@@ -199,4 +199,6 @@ def _wrapped(entries: Sequence[tuple[str, str]], width: float) -> list[list[tupl
 
 
 def _text_width(text: str) -> float:
+    if not text.strip():  # matplotlib draws no path for it
+        return 0.0
     return float(TextPath((0, 0), text, size=9.0).get_extents().width)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.errors import UsageError
+from ratenorm.io import text
 from ratenorm.records import Record
 from ratenorm.report import energy, measures
 from ratenorm.report.measures import Run
@@ -39,8 +40,7 @@ class Table:
     def csv(self) -> str:
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerows([text.cell(one) for one in row] for row in (self.columns, *self.rows))
         return buffer.getvalue()
 
     def latex(self) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ratenorm.errors import UsageError
-from ratenorm.io.files import is_sealed, opened_line
+from ratenorm.io.files import is_sealed, opened_line, regular
+from ratenorm.io.text import printable
 from ratenorm.records import FILE_NAME
 from ratenorm.report.words import duration, percent
 
@@ -82,14 +83,13 @@ def view(folder: Path, now: float) -> str:
     rows += ["last plots"] + [f"  {path}" for path in plots] if plots else []
     if (folder / FILE_NAME).is_file():
         rows.append(f"Finished: {folder / FILE_NAME}. See it with `ratenorm report {folder} -o report.html`.")
-    return "\n".join(rows)
+    return printable("\n".join(rows))
 
 
 def read_progress(path: Path) -> Progress:
     """The complete lines at the end of a metrics file; a last line still being written is not an error."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
+        with regular(path) as (file, size):
             file.seek(max(0, size - TAIL))
             chunk = file.read()
     except OSError:

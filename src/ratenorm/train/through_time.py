@@ -14,6 +14,7 @@ thresholds stay, because a factor on a threshold is a factor on weights (Theorem
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from dataclasses import asdict, dataclass, field, replace
@@ -130,6 +131,14 @@ class _Spikes(torch.autograd.Function):
         return result, of_bias, None, None
 
 
+def _exact_where(static: bool, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """What does not change with time is computed once, in float32.
+
+    A constant current that is rounded to bfloat16 moves the spikes of all pixels of a plain background at once.
+    """
+    return torch.autocast(device.type, enabled=False) if static else contextlib.nullcontext()
+
+
 class Unrolled(nn.Module):
     """A spiking network over its first steps, with weights that learn."""
 
@@ -182,7 +191,9 @@ class Unrolled(nn.Module):
                         for name, v in zip(node.inputs, inputs, strict=True)
                     ]
                 own = {k: self.values[f"{i}/{k}"] for k in node.op.tensors() if f"{i}/{k}" in self.values}
-                value = (replace(node.op, **own) if own else node.op)(*inputs)
+                op = replace(node.op, **own) if own else node.op
+                with _exact_where(node.name in net.static, images.device):
+                    value = op(*inputs)
             values[node.name] = value
             for name in node.inputs:
                 if net.last_use[name] == node.name and name != net.output:

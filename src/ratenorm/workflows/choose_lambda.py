@@ -26,9 +26,9 @@ from ratenorm.convert.thresholds import Trained
 from ratenorm.core.rate_norm import rate_norm_layers
 from ratenorm.data import ImageSet
 from ratenorm.errors import AccuracyWarning
-from ratenorm.io.files import to_json, write_atomic
+from ratenorm.io.files import read_small, to_json, write_atomic
 from ratenorm.io.networks import load_network, save_network
-from ratenorm.io.run_folder import RunFolder, go_on
+from ratenorm.io.run_folder import CONFIG_LIMIT, RunFolder, go_on
 from ratenorm.train.choice import LONGEST_REACH, Rule
 from ratenorm.train.config import Stage2
 from ratenorm.train.stage2 import train_latency
@@ -85,7 +85,7 @@ def choose_stage2(
 def _made(folder: RunFolder, candidates: Sequence[Stage2], rule: Rule) -> dict[str, Any] | None:
     """The choice that was made here before by this rule among these candidates, if there is one."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # none, or not a sound one: chosen anew
-        choice: dict[str, Any] = json.loads((folder / CHOICE_FILE).read_text(encoding="utf-8"))
+        choice: dict[str, Any] = json.loads(read_small(folder / CHOICE_FILE, CONFIG_LIMIT).decode("utf-8"))
         tried = {(one["lam"], one["per_layer"]) for one in choice["tried"]}
         same = choice["rule"] == str(rule) and all((c.lam, c.per_layer) in tried for c in candidates)
         if same and (folder / STAGE2_FILE).exists():

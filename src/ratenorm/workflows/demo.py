@@ -44,7 +44,7 @@ from ratenorm.workflows.train import (
 EARLY = "stage 2, v(0) = θ/2"
 
 # Rate Norm layers hand on z (Eq. 6): thresholds scaled by p then keep the weight of the biases, and the last layer,
-# which no BatchNorm follows, sees activations instead of tiny rates. See docs/architecture.md.
+# which no BatchNorm follows, sees activations instead of tiny rates. See paper/NOTES.md.
 DEMO_TRAINING = TrainConfig(
     model="cnn7",
     data=DataConfig("mnist"),

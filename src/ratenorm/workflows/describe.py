@@ -10,6 +10,8 @@ from ratenorm.errors import FileFormatError, UsageError
 from ratenorm.graph.ops import Fire
 from ratenorm.io import networks as network
 from ratenorm.io import spiking
+from ratenorm.io.files import HEADER_LIMIT, regular
+from ratenorm.io.text import printable
 from ratenorm.train import checkpoint
 from ratenorm.workflows.tables import accuracy_table
 from ratenorm.workflows.train import thresholds
@@ -17,6 +19,10 @@ from ratenorm.workflows.train import thresholds
 
 def describe(path: Path) -> str:
     """A few lines about a file that ratenorm wrote."""
+    return printable(_described(path))
+
+
+def _described(path: Path) -> str:
     if path.is_dir() and (path / records.FILE_NAME).exists():
         path = path / records.FILE_NAME
     if not path.is_file():
@@ -38,9 +44,9 @@ def describe(path: Path) -> str:
 def _kind(path: Path) -> str | None:
     """The format a safetensors file names, without reading its tensors."""
     try:
-        with open(path, "rb") as file:
+        with regular(path) as (file, _):
             length = int.from_bytes(file.read(8), "little")
-            if length > 100_000_000:
+            if length > HEADER_LIMIT:
                 return None
             header = json.loads(file.read(length))
         content = json.loads(json.loads(header["__metadata__"]["ratenorm"])["content"])

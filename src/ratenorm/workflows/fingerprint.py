@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from ratenorm.data import ImageSet
 from ratenorm.errors import FileFormatError
 from ratenorm.graph.net import Graph
+from ratenorm.io.files import regular
 
 PART = 4096  # images read together
 
@@ -56,7 +56,7 @@ def of_weights(model: nn.Module) -> str:
 def of_file(path: str | os.PathLike[str]) -> str:
     """Of a file: its bytes."""
     try:
-        with Path(path).open("rb") as file:
+        with regular(path) as (file, _):
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise FileFormatError(f"Reading {path}: {error.strerror or error}.") from error

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ratenorm.distributed import world
 from ratenorm.graph.net import SpikingNet
-from ratenorm.io.files import digest_of, to_json, write_atomic
+from ratenorm.io.files import digest_of, read_small, to_json, write_atomic
 from ratenorm.simulate.evaluate import Evaluation, LayerTotals
 from ratenorm.simulate.result import Fit
 from ratenorm.workflows import fingerprint
@@ -56,10 +56,9 @@ class PartialSums:
 
     def _read(self, path: Path, steps: int) -> tuple[Evaluation, int]:
         try:
-            if path.stat().st_size <= PART_LIMIT:
-                kept = json.loads(path.read_text(encoding="utf-8"))
-                if kept["key"] == self.key and kept["sha256"] == _digest(kept):
-                    return _evaluation(kept["sums"]), int(kept["batches"])
+            kept = json.loads(read_small(path, PART_LIMIT).decode("utf-8"))
+            if kept["key"] == self.key and kept["sha256"] == _digest(kept):
+                return _evaluation(kept["sums"]), int(kept["batches"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass  # not there, cut short or changed: not worth more than computing it anew
         return Evaluation(steps), 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ratenorm.distributed import wait_for_all, world
-from ratenorm.io.files import digest_of, to_json, write_atomic
+from ratenorm.io.files import digest_of, read_small, to_json, write_atomic
 from ratenorm.io.run_folder import RunFolder
 
 PARTS = "parts"
@@ -33,7 +33,7 @@ def recalled(folder: RunFolder, name: str) -> dict[str, Any] | None:
     path = _place(folder, name)
     if path.exists():
         try:
-            kept = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= PART_LIMIT else {}
+            kept = json.loads(read_small(path, PART_LIMIT).decode("utf-8"))
             if kept["name"] == name and kept["sha256"] == digest_of(kept["result"]):
                 result: dict[str, Any] = kept["result"]
                 return result

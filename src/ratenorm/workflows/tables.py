@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratenorm.core.energy import Cost, steps_to
+from ratenorm.io.text import printable
 from ratenorm.simulate.result import said_of
 
 SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -12,6 +13,10 @@ SHOWN = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 def accuracy_table(record: dict[str, Any]) -> str:
     """Accuracy at each T for every run beside the ANN, and what it costs to come within 1 point of it."""
+    return printable(_accuracy_table(record))
+
+
+def _accuracy_table(record: dict[str, Any]) -> str:
     ann = record["ann"]
     if not record["runs"]:
         return (
@@ -56,7 +61,7 @@ def best_lines(record: dict[str, Any]) -> str:
         energy = Cost(best["input_macs"], sum(best["synaptic_ops"][:t]), best["membrane_updates"] * t).picojoules / 1e6
         also = f"; level: {', '.join(level)}" if level else ""
         lines.append(f"  T = {t:<5} {best['name']}: {100 * top:.2f} %, {energy:.2f} µJ{also}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def engine_lines(run: dict[str, Any]) -> str:

@@ -82,3 +82,11 @@ def test_a_forked_child_runs_the_event_engine() -> None:
     child.join(timeout=60)
     assert child.exitcode == 0
     assert torch.equal(torch.from_numpy(found), expected)
+
+
+def test_kinds_of_numbers_are_named_in_order() -> None:
+    """Whatever the order in which a set holds them."""
+    conversion, x = tiny_conversion()
+    kinds = {torch.bfloat16: "bfloat16, float32", torch.float16: "float16, float32", torch.float64: "float32, float64"}
+    for kind, named in kinds.items():
+        assert f"are of {named}, and" in str(available.unfit(conversion.net, x.to(kind)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ratenorm.convert.handlers import activations, combine, layers, pools, shapes
+from ratenorm.convert.handlers import activations, combine, layers, pools, products, shapes
 from ratenorm.convert.lower import Handler, ModuleHandler
 
 MODULES: dict[type, ModuleHandler] = {
@@ -19,5 +19,12 @@ FUNCTIONS: dict[Any, Handler] = {
     **pools.FUNCTIONS,
     **shapes.FUNCTIONS,
     **combine.FUNCTIONS,
+    **products.FUNCTIONS,
 }
-METHODS: dict[Any, Handler] = {**activations.METHODS, **shapes.METHODS, **combine.METHODS, **pools.METHODS}
+METHODS: dict[Any, Handler] = {
+    **activations.METHODS,
+    **shapes.METHODS,
+    **combine.METHODS,
+    **pools.METHODS,
+    **products.METHODS,
+}

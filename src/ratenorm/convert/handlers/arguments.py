@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ratenorm.convert.lower import Ref, Refused
+import torch
+from torch import Tensor, fx
+
+from ratenorm.convert.lower import Lowering, Ref, Refused
 
 REQUIRED = object()
 
@@ -34,3 +37,21 @@ def the_input(value: Any) -> Ref:
             "compute constants outside the forward pass",
         )
     return value
+
+
+def constant(lo: Lowering, at: fx.Node, value: Any) -> Tensor:
+    """A number or fixed tensor in a shape that broadcasts over one entry of the batch."""
+    fixed = torch.as_tensor(value, dtype=lo.value(at).dtype).detach().clone()
+    ndim = lo.value(at).ndim
+    if fixed.ndim == ndim:
+        if fixed.shape[0] > 1 and bool((fixed == fixed[:1]).all()):  # made from the shape of a value: ones_like
+            fixed = fixed[:1]
+        if fixed.shape[0] != 1:
+            raise Refused(
+                f"combines with a constant of shape {tuple(fixed.shape)}, one for each image of a batch",
+                "use a constant that is the same for every image",
+            )
+        fixed = fixed.squeeze(0)
+    if not torch.isfinite(fixed).all():
+        raise Refused("combines with a constant that is NaN or infinite", "use finite constants")
+    return fixed.reshape(1) if fixed.ndim == 0 else fixed

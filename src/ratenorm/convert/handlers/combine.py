@@ -6,44 +6,30 @@ import operator
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
-from ratenorm.convert.handlers.arguments import REQUIRED, bind
-from ratenorm.convert.lower import Handler, Lowering, Ref, Refused
-from ratenorm.graph.ops import Add, Affine, Concat
-
-
-def _constant(lo: Lowering, at: fx.Node, value: Any) -> Tensor:
-    """A number or fixed tensor in a shape that broadcasts over one entry of the batch."""
-    fixed = torch.as_tensor(value, dtype=lo.value(at).dtype).detach().clone()
-    ndim = lo.value(at).ndim
-    if fixed.ndim == ndim:
-        if fixed.shape[0] != 1:
-            raise Refused(
-                f"combines with a constant of shape {tuple(fixed.shape)}, one for each image of a batch",
-                "use a constant that is the same for every image",
-            )
-        fixed = fixed.squeeze(0)
-    if not torch.isfinite(fixed).all():
-        raise Refused("combines with a constant that is NaN or infinite", "use finite constants")
-    return fixed.reshape(1) if fixed.ndim == 0 else fixed
+from ratenorm.convert.handlers.arguments import REQUIRED, bind, constant
+from ratenorm.convert.handlers.shapes import expanded
+from ratenorm.convert.lower import GATE, Handler, Lowering, Ref, Refused
+from ratenorm.convert.remedies import CLIP
+from ratenorm.graph.ops import Add, Affine, Concat, Reshape
 
 
 def _scaled(lo: Lowering, at: fx.Node, x: Ref, factor: Any, part: str = "") -> Ref:
-    return lo.emit(at, Affine(scale=_constant(lo, at, factor)), x, part=part, shape=x.features if part else None)
+    return lo.emit(at, Affine(scale=constant(lo, at, factor)), x, part=part, shape=x.features if part else None)
 
 
 def _sum(lo: Lowering, at: fx.Node, a: Any, b: Any, weight: float = 1.0) -> Ref:
     """a + weight b, where at least one depends on the input."""
     if isinstance(a, Ref) and isinstance(b, Ref):
-        if a.shape != b.shape:
-            raise Refused(f"adds shapes {a.features} and {b.features}", "give both operands the same shape")
+        shape = tuple(lo.value(at).shape[1:])
+        a, b = expanded(lo, at, a, shape, "first"), expanded(lo, at, b, shape, "second")
         if weight != 1.0:
             b = _scaled(lo, at, b, weight, part="scale")
         return lo.emit(at, Add(), a, b)
     if isinstance(a, Ref):
-        return lo.emit(at, Affine(shift=_constant(lo, at, b) * weight), a)
-    return lo.emit(at, Affine(scale=_constant(lo, at, weight), shift=_constant(lo, at, a)), b)
+        return lo.emit(at, Affine(shift=constant(lo, at, b) * weight), a)
+    return lo.emit(at, Affine(scale=constant(lo, at, weight), shift=constant(lo, at, a)), b)
 
 
 def _add(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
@@ -59,7 +45,9 @@ def _subtract(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str
 def _multiply(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
     a, b = bind(args, kwargs, input=REQUIRED, other=REQUIRED).values()
     if isinstance(a, Ref) and isinstance(b, Ref):
-        raise Refused("multiplies two values of the network", "multiply by constants only; gates have no spiking form")
+        one, two = (arg for arg in at.args if isinstance(arg, fx.Node))
+        smooth = two.all_input_nodes == [one] or one.all_input_nodes == [two]  # x * sigmoid(x)
+        raise Refused("multiplies two values of the network", CLIP if smooth else GATE)
     x, factor = (a, b) if isinstance(a, Ref) else (b, a)
     return _scaled(lo, at, x, factor)
 
@@ -69,6 +57,12 @@ def _divide(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, 
     if isinstance(b, Ref):
         raise Refused("divides by a value of the network", "divide by constants only")
     return _scaled(lo, at, a, 1.0 / torch.as_tensor(b, dtype=torch.float64))
+
+
+def _reversed(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    """rsub: other - input."""
+    a = bind(args, kwargs, input=REQUIRED, other=REQUIRED)
+    return _sum(lo, at, a["other"], a["input"], -float(kwargs.get("alpha", 1.0)))
 
 
 def _concat(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
@@ -82,6 +76,22 @@ def _concat(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, 
     return lo.emit(at, Concat(dim), *parts)
 
 
+def _stack(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    """A new dimension, then a concatenation along it."""
+    a = bind(args, kwargs, tensors=REQUIRED, dim=0)
+    parts, dim = tuple(a["tensors"]), int(a["dim"]) % lo.value(at).ndim
+    if dim == 0 or not all(isinstance(p, Ref) for p in parts):
+        raise Refused("stacks along the batch, or constants", "stack values of the network along dimension 1 or later")
+    shape = (*parts[0].features[: dim - 1], 1, *parts[0].features[dim - 1 :])
+    apart = [lo.emit(at, Reshape(shape), p, part=str(k), shape=shape) for k, p in enumerate(parts)]
+    lo.note(at, "layer", f"stack of {len(parts)} along dimension {dim}")
+    return lo.emit(at, Concat(dim), *apart)
+
+
+def _side_by_side(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    return _concat(lo, at, (*args, 1) if args else (kwargs["tensors"], 1), {})
+
+
 def _negate(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
     return _scaled(lo, at, args[0], -1.0)
 
@@ -93,9 +103,12 @@ FUNCTIONS: dict[Any, Handler] = {
     operator.sub: _subtract,
     operator.isub: _subtract,
     torch.sub: _subtract,
+    torch.subtract: _subtract,
+    torch.rsub: _reversed,
     operator.mul: _multiply,
     operator.imul: _multiply,
     torch.mul: _multiply,
+    torch.multiply: _multiply,
     operator.truediv: _divide,
     operator.itruediv: _divide,
     torch.div: _divide,
@@ -105,6 +118,8 @@ FUNCTIONS: dict[Any, Handler] = {
     torch.cat: _concat,
     torch.concat: _concat,
     torch.concatenate: _concat,
+    torch.hstack: _side_by_side,
+    torch.stack: _stack,
 }
 
 METHODS: dict[Any, Handler] = {

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ratenorm.convert.handlers.arguments import REQUIRED, bind, per_dimension, the_input
 from ratenorm.convert.lower import Handler, Lowering, ModuleHandler, Ref, Refused
-from ratenorm.graph.ops import AdaptiveAvgPool, AvgPool, MaxPool, Permute, Reshape, Upsample
+from ratenorm.graph.ops import AdaptiveAvgPool, Affine, AvgPool, MaxPool, Permute, Reshape, Upsample
 
 
 def _average(
@@ -116,6 +116,55 @@ def _maximum_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: 
     return _maximum(lo, at, *a.values())
 
 
+def _adaptive_maximum(lo: Lowering, at: fx.Node, x: Any, return_indices: bool) -> Ref:
+    """Where the windows share the input evenly it is plain max-pooling."""
+    ref = the_input(x)
+    out = lo.value(at)
+    if return_indices or not isinstance(out, torch.Tensor):
+        raise Refused("returns the indices of max-pooling", "use return_indices=False; unpooling has no spiking form")
+    before, after = ref.features[1:], tuple(out.shape[2:])
+    if any(b % a for b, a in zip(before, after, strict=True)):
+        raise Refused(f"pools {before} to {after}, whose windows overlap", "pool to sizes that divide the map evenly")
+    window = tuple(b // a for b, a in zip(before, after, strict=True))
+    return _maximum(lo, at, ref, window, window, 0, 1, False, False)
+
+
+def _adaptive_maximum_function(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    a = bind(args, kwargs, input=REQUIRED, output_size=REQUIRED, return_indices=False)
+    return _adaptive_maximum(lo, at, a["input"], a["return_indices"])
+
+
+def _largest(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    """amax over all of space: one max-pooling."""
+    a = bind(args, kwargs, input=REQUIRED, dim=())
+    ref = the_input(a["input"])
+    ndim, dim = len(ref.shape), a["dim"]
+    dims = sorted({d % ndim for d in ([dim] if isinstance(dim, int) else dim)})
+    if ndim not in (3, 4) or dims != list(range(2, ndim)):
+        raise Refused(
+            f"takes the largest over dimensions {tuple(dims)}", "take it over all of space, or use max-pooling"
+        )
+    window = ref.features[1:]
+    lo.note(at, "layer", f"max-pooling {window}: a spike passes if it raises the largest count of its window")
+    op = MaxPool(window, window, (0,) * len(window), (1,) * len(window))
+    one = (ref.features[0], *[1] * len(window))
+    if lo.max_pool == "average":
+        raise Refused("takes the largest over space, which max_pool='average' does not replace", "use max_pool='gated'")
+    pooled = lo.emit(at, op, ref, part="pool", shape=one)
+    return lo.emit(at, Reshape(tuple(lo.value(at).shape[1:])), pooled)
+
+
+def _sum(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    """The sum over some dimensions: the mean, times their number."""
+    a = bind(args, kwargs, input=REQUIRED, dim=None)
+    ref = the_input(a["input"])
+    mean = _mean(lo, at, (ref,), {"dim": a["dim"]})
+    count = torch.Size(ref.features).numel() / torch.Size(mean.features).numel()
+    return lo.emit(
+        at, Affine(scale=torch.tensor([count], dtype=lo.value(at).dtype)), mean, part="sum", shape=mean.features
+    )
+
+
 def _mean(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
     """The mean over some dimensions: they are moved behind the others and pooled."""
     a = bind(args, kwargs, input=REQUIRED, dim=None)
@@ -176,6 +225,8 @@ MODULES: dict[type, ModuleHandler] = {
     nn.AvgPool2d: _average_module,
     nn.AdaptiveAvgPool1d: _adaptive_module,
     nn.AdaptiveAvgPool2d: _adaptive_module,
+    nn.AdaptiveMaxPool1d: lambda lo, at, m, args: _adaptive_maximum(lo, at, args[0], m.return_indices),
+    nn.AdaptiveMaxPool2d: lambda lo, at, m, args: _adaptive_maximum(lo, at, args[0], m.return_indices),
     nn.MaxPool1d: _maximum_module,
     nn.MaxPool2d: _maximum_module,
     nn.Upsample: lambda lo, at, m, args: _upsample(lo, at, args[0], m.mode),
@@ -191,9 +242,13 @@ FUNCTIONS: dict[Any, Handler] = {
     F.max_pool2d: _maximum_function,
     torch.max_pool1d: _maximum_function,
     torch.max_pool2d: _maximum_function,
+    F.adaptive_max_pool1d: _adaptive_maximum_function,
+    F.adaptive_max_pool2d: _adaptive_maximum_function,
+    torch.amax: _largest,
     torch.mean: _mean,
+    torch.sum: _sum,
     F.interpolate: _interpolate,
     F.upsample: _interpolate,
 }
 
-METHODS: dict[Any, Handler] = {"mean": _mean}
+METHODS: dict[Any, Handler] = {"mean": _mean, "sum": _sum, "amax": _largest}

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ratenorm.convert.handlers.arguments import REQUIRED, bind, the_input
 from ratenorm.convert.lower import Handler, Lowering, ModuleHandler, Ref, Refused
-from ratenorm.graph.ops import Permute, Reshape, Slice
+from ratenorm.graph.ops import Concat, Permute, Reshape, Slice, Upsample
 
 
 def _reshape(lo: Lowering, at: fx.Node, x: Any) -> Ref:
@@ -97,6 +97,103 @@ def _channel_shuffle(lo: Lowering, at: fx.Node, x: Any, groups: int) -> Ref:
     return lo.emit(at, Reshape(ref.features), swapped)
 
 
+def _pixel_shuffle(lo: Lowering, at: fx.Node, x: Any, factor: int) -> Ref:
+    """[C r², H, W] -> [C, H r, W r]."""
+    ref = the_input(x)
+    channels, height, width = ref.features
+    split = (channels // factor**2, factor, factor, height, width)
+    return _moved(lo, at, ref, split, (0, 1, 4, 2, 5, 3))
+
+
+def _pixel_unshuffle(lo: Lowering, at: fx.Node, x: Any, factor: int) -> Ref:
+    """[C, H r, W r] -> [C r², H, W]."""
+    ref = the_input(x)
+    channels, height, width = ref.features
+    split = (channels, height // factor, factor, width // factor, factor)
+    return _moved(lo, at, ref, split, (0, 1, 3, 5, 2, 4))
+
+
+def _moved(lo: Lowering, at: fx.Node, ref: Ref, split: tuple[int, ...], order: tuple[int, ...]) -> Ref:
+    """A reshape, a permutation, and the shape that the run showed."""
+    apart = lo.emit(at, Reshape(split), ref, part="apart", shape=split)
+    shape = tuple(split[d - 1] for d in order[1:])
+    swapped = lo.emit(at, Permute(order), apart, part="swap", shape=shape)
+    return lo.emit(at, Reshape(tuple(lo.value(at).shape[1:])), swapped)
+
+
+def expanded(lo: Lowering, at: fx.Node, ref: Ref, shape: tuple[int, ...], part: str) -> Ref:
+    """The value repeated until it has a shape, as torch broadcasts it."""
+    if ref.features == shape:
+        return ref
+    if len(shape) in (2, 3) and all(n == 1 for n in ref.features[1:]) and any(n > 1 for n in shape[1:]):
+        enlarged = (ref.features[0], *shape[1:])
+        ref = lo.emit(at, Upsample(shape[1:]), ref, part=f"{part}.enlarged", shape=enlarged)
+    for dim, (have, want) in enumerate(zip(ref.features, shape, strict=True), 1):
+        if have != want:
+            wider = (*ref.features[: dim - 1], want, *ref.features[dim:])
+            ref = lo.emit(at, Concat(dim), *[ref] * want, part=f"{part}.repeated{dim}", shape=wider)
+    return ref
+
+
+def _expand(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    ref, value = the_input(args[0]), lo.value(at)
+    if value.ndim != len(ref.shape):
+        raise Refused(f"adds dimensions to {ref.features} in front", "keep the batch as dimension 0")
+    return expanded(lo, at, ref, tuple(value.shape[1:]), "")
+
+
+def _repeat(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    ref = the_input(args[0])
+    times = args[1] if len(args) == 2 and not isinstance(args[1], int) else args[1:]
+    if len(times) != len(ref.shape) or times[0] != 1:
+        raise Refused(f"repeats {tuple(times)} times", "repeat along channels or space only: x.repeat(1, n, ...)")
+    for dim, count in enumerate(times):
+        if count > 1:
+            wider = (*ref.features[: dim - 1], count * ref.features[dim - 1], *ref.features[dim:])
+            ref = lo.emit(at, Concat(dim), *[ref] * count, part=str(dim), shape=wider)
+    return ref
+
+
+def _move_dimensions(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    """movedim: the order follows from moving the numbers of the dimensions."""
+    a = bind(args, kwargs, input=REQUIRED, source=REQUIRED, destination=REQUIRED)
+    ref = the_input(a["input"])
+    sizes = torch.empty([2 + d for d in range(len(ref.shape))], device="meta")
+    order = tuple(n - 2 for n in sizes.movedim(a["source"], a["destination"]).shape)
+    return _permute_to(lo, at, ref, order)
+
+
+def _narrow(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    a = bind(args, kwargs, input=REQUIRED, dim=REQUIRED, start=REQUIRED, length=REQUIRED)
+    ref = the_input(a["input"])
+    dim = a["dim"] % len(ref.shape)
+    if dim == 0:
+        raise Refused("picks images of the batch", "pick channels or places only")
+    start = a["start"] % ref.shape[dim] if a["length"] else 0
+    return lo.emit(at, Slice(dim, start, start + a["length"]), ref)
+
+
+def _unbind(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ref, ...]:
+    a = bind(args, kwargs, input=REQUIRED, dim=0)
+    ref = the_input(a["input"])
+    dim = a["dim"] % len(ref.shape)
+    if dim == 0:
+        raise Refused("takes the batch apart", "unbind channels or places only")
+    pieces = []
+    for k, piece in enumerate(lo.value(at)):
+        kept = (*ref.features[: dim - 1], 1, *ref.features[dim:])
+        slim = lo.emit(at, Slice(dim, k, k + 1), ref, part=f"{k}.kept", shape=kept)
+        pieces.append(lo.emit(at, Reshape(tuple(piece.shape[1:])), slim, part=str(k), shape=tuple(piece.shape[1:])))
+    return tuple(pieces)
+
+
+def _filled(lo: Lowering, at: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """zeros_like and others: a constant whose shape is a value's."""
+    return lo.value(at)[:1]
+
+
+_shuffle_function: Handler = lambda lo, at, args, kwargs: _pixel_shuffle(lo, at, args[0], args[1])  # noqa: E731
+_unshuffle_function: Handler = lambda lo, at, args, kwargs: _pixel_unshuffle(lo, at, args[0], args[1])  # noqa: E731
 _reshaping: Handler = lambda lo, at, args, kwargs: _reshape(lo, at, args[0] if args else kwargs["input"])  # noqa: E731
 _chunk: Handler = lambda lo, at, args, kwargs: _pieces(lo, at, args, kwargs, "chunks")  # noqa: E731
 _split: Handler = lambda lo, at, args, kwargs: _pieces(lo, at, args, kwargs, "split_size_or_sections")  # noqa: E731
@@ -105,6 +202,8 @@ _split_method: Handler = lambda lo, at, args, kwargs: _pieces(lo, at, args, kwar
 MODULES: dict[type, ModuleHandler] = {
     nn.Flatten: lambda lo, at, m, args: _reshape(lo, at, args[0]),
     nn.Unflatten: lambda lo, at, m, args: _reshape(lo, at, args[0]),
+    nn.PixelShuffle: lambda lo, at, m, args: _pixel_shuffle(lo, at, args[0], m.upscale_factor),
+    nn.PixelUnshuffle: lambda lo, at, m, args: _pixel_unshuffle(lo, at, args[0], m.downscale_factor),
     nn.ChannelShuffle: lambda lo, at, m, args: _channel_shuffle(lo, at, args[0], m.groups),
 }
 
@@ -116,6 +215,19 @@ FUNCTIONS: dict[Any, Handler] = {
     torch.permute: _permute,
     torch.transpose: _transpose,
     torch.swapaxes: _transpose,
+    torch.swapdims: _transpose,
+    torch.movedim: _move_dimensions,
+    torch.moveaxis: _move_dimensions,
+    torch.narrow: _narrow,
+    torch.unbind: _unbind,
+    torch.broadcast_to: _expand,
+    torch.zeros_like: _filled,
+    torch.ones_like: _filled,
+    torch.full_like: _filled,
+    torch.pixel_shuffle: _shuffle_function,
+    torch.pixel_unshuffle: _unshuffle_function,
+    F.pixel_shuffle: _shuffle_function,
+    F.pixel_unshuffle: _unshuffle_function,
     torch.chunk: _chunk,
     torch.split: _split,
     operator.getitem: _getitem,
@@ -124,13 +236,22 @@ FUNCTIONS: dict[Any, Handler] = {
 
 # Methods that change the shape, or nothing at all, without reordering.
 _RESHAPING = ("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze")
-_SAME = ("contiguous", "clone", "detach", "float", "to")
+_SAME = ("contiguous", "clone", "detach", "float", "to", "type_as")
 
 METHODS: dict[Any, Handler] = {
     **dict.fromkeys((*_RESHAPING, *_SAME), _reshaping),
     "permute": _permute,
     "transpose": _transpose,
     "swapaxes": _transpose,
+    "swapdims": _transpose,
+    "movedim": _move_dimensions,
+    "moveaxis": _move_dimensions,
+    "narrow": _narrow,
+    "unbind": _unbind,
+    "expand": _expand,
+    "expand_as": _expand,
+    "broadcast_to": _expand,
+    "repeat": _repeat,
     "chunk": _chunk,
     "split": _split_method,
 }
