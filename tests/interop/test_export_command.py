@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ def test_there_and_back_gives_the_same_bytes(file: Path, tmp_path: Path, capsys:
     assert main(["export", str(nir), "--to", "tables", "-o", str(tmp_path / "tables")]) == 0
     assert (tmp_path / "tables" / "simulate.py").exists()
     assert "simulate.py images.npy" in capsys.readouterr().out
+
+
+def test_json_is_for_programs(file: Path, tmp_path: Path, capsys: Any) -> None:
+    assert main(["export", str(file), "-o", str(tmp_path / "n.nir"), "--chip", "generic", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["written"]["nodes"] > 5
+    assert found["fits"][0]["estimate"] is True
+    assert found["checks"] == []
 
 
 def test_wrong_use_is_said_and_nothing_is_written(file: Path, tmp_path: Path, capsys: Any) -> None:

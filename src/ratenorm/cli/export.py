@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ratenorm.graph.net import SpikingNet
+    from ratenorm.interop.checking import Comparison
+    from ratenorm.interop.chips import Fit
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class Export:
     """of a NIR file of others: the length of a step"""
     overwrite: bool = False
     """replace what is there"""
+    json: bool = False
+    """print JSON instead of tables"""
 
     def run(self) -> None:
         from ratenorm.errors import SimulationError, UsageError
         from ratenorm.interop.extras import needed
-        from ratenorm.io.files import check_writable
+        from ratenorm.io.files import check_writable, to_json
 
         if self.out is None and not self.check and not self.chip:
             raise UsageError("Exporting: nothing is asked for. Name a file with --out, or give --check or --chip.")
@@ -67,16 +71,19 @@ class Export:
             needed(name)  # before any work
         net, about = self._read()
         images = self._images(about) if self.check else None
-        self._write(net, about)
-        for chip in self.chip:
-            from ratenorm.interop.chips import chip_fit
-
-            print(chip_fit(net, chip))
-        different = [name for name in self.check if images is not None and not self._equal(net, name, images)]
-        if different:
+        written = self._written(net, about)
+        fits = [self._fit(net, chip) for chip in self.chip]
+        found = [] if images is None else [self._checked(net, name, images) for name in self.check]
+        if self.json:
+            print(
+                to_json(
+                    {"written": written, "fits": [f.to_json() for f in fits], "checks": [c.to_json() for c in found]}
+                )
+            )
+        if different := [one.simulator for one in found if not one.equal]:
             raise SimulationError(
-                f"Checking {self.network}: spikes differ in {', '.join(different)}. The file is written; do not use it "
-                "there before the difference above is understood."
+                f"Checking {self.network}: spikes differ in {', '.join(different)}. What was asked for is written; do "
+                "not use it there before the first difference is understood."
             )
 
     def _read(self) -> tuple[SpikingNet, dict[str, Any]]:
@@ -100,27 +107,42 @@ class Export:
         few = images.images[: self.images]
         return spec.normalisation(few.float() / 255)
 
-    def _write(self, net: SpikingNet, about: dict[str, Any]) -> None:
+    def _say(self, text: object) -> None:
+        if not self.json:
+            print(text)
+
+    def _written(self, net: SpikingNet, about: dict[str, Any]) -> dict[str, Any] | None:
+        """Write what was asked for; what there is to say of it."""
         if self.out is None:
-            return
+            return None
         if self.to == "nir":
             from ratenorm.interop.nir_export import export_nir
 
-            print(export_nir(net, self.out, pools=self.pools, about=about, warn=False))
-        elif self.to == "tables":
+            file = export_nir(net, self.out, pools=self.pools, about=about, warn=False)
+            self._say(file)
+            return {"file": str(self.out), "nodes": file.nodes, "edges": file.edges, "notes": list(file.notes)}
+        if self.to == "tables":
             from ratenorm.interop.tables import export_tables
 
-            print(export_tables(net, self.out, overwrite=self.overwrite))
-            print(f"Run them with NumPy alone: python {self.out}/simulate.py images.npy 32 logits.npy")
-        else:
-            from ratenorm.io.spiking import save
+            tables = export_tables(net, self.out, overwrite=self.overwrite)
+            self._say(f"{tables}\nRun them with NumPy alone: python {self.out}/simulate.py images.npy 32 logits.npy")
+            return {"folder": str(self.out), "layers": len(tables.index["units"]), "bytes": tables.index["bytes"]}
+        from ratenorm.io.spiking import save
 
-            print(f"{save(net, self.out, about)}: {net!r}")
+        self._say(f"{save(net, self.out, about)}: {net!r}")
+        return {"file": str(self.out)}
 
-    def _equal(self, net: SpikingNet, name: str, images: Tensor) -> bool:
+    def _fit(self, net: SpikingNet, chip: str) -> Fit:
+        from ratenorm.interop.chips import chip_fit
+
+        fit = chip_fit(net, chip)
+        self._say(fit)
+        return fit
+
+    def _checked(self, net: SpikingNet, name: str, images: Tensor) -> Comparison:
         from ratenorm.interop.checking import check
 
         network: Any = self.out if self.to == "nir" and self.out is not None and self.pools == "fold" else net
         found = check(network, name, images, self.steps)
-        print(found)
-        return found.equal
+        self._say(found)
+        return found

@@ -1,45 +1,48 @@
-"""Reading an HDF5 file as plain dictionaries, within bounds: no links to elsewhere, no sizes that cost memory first."""
+"""Reading a NIR file as plain dictionaries. A file with our seal is read here, once the seal is checked; any other one
+is read by a process of its own, because the HDF5 library hangs or dies on some damaged files."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hashlib
 import io
+import json
+import subprocess
+import sys
+import tempfile
+import threading
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
-
-import numpy as np
 
 from ratenorm.errors import FileFormatError
 from ratenorm.interop.extras import needed
+from ratenorm.interop.nir_child import tree_of, with_arrays
 from ratenorm.interop.nir_export import SEAL
 from ratenorm.io.files import SIZE_LIMIT
 
-DEEPEST = 6
-MOST_ITEMS = 200_000
-MOST_VALUES = 2**28  # numbers in one file: 1 GiB of float32. VGG-16 on 224 x 224 has 0.6 of it
-MOST_TEXT = 2**26  # characters of one text
+SECONDS = 60.0  # that reading a file may take
 
 
 def read_tree(path: Path) -> dict[str, Any]:
     """The node of a NIR file as nested dictionaries of arrays, numbers and texts; its seal, if it has one, checked."""
-    data = unsealed(path, _bytes(path))
+    data = _bytes(path)
     h5py = needed("h5py")
+    body = unsealed(path, data)
+    if body is None:
+        return _READER.read(path)
     try:
-        with h5py.File(io.BytesIO(data), "r") as file:
-            if "node" not in file:
-                raise ValueError("it has no group 'node'")
-            return _Walk(h5py).group(file, "node", 0)
-    except RecursionError as error:
-        raise _not_nir(path, "it is nested too deeply") from error
-    except Exception as error:  # the HDF5 library raises all kinds
+        return tree_of(io.BytesIO(body), h5py)
+    except Exception as error:
         raise _not_nir(path, (str(error).splitlines() or [type(error).__name__])[0][:200]) from error
 
 
-def unsealed(path: Path, data: bytes) -> bytes:
-    """The bytes before the seal; FileFormatError where they are not those that were sealed."""
+def unsealed(path: Path, data: bytes) -> bytes | None:
+    """The bytes before the seal, None where there is none; FileFormatError where they are not what was sealed."""
     body, seal, digest = data.rpartition(SEAL)
     if not seal:
-        return data  # written by others
+        return None  # written by others, or by `nir` again
     if hashlib.sha256(body).hexdigest().encode() != digest:
         raise FileFormatError(
             f"Reading {path}: its checksum does not match its contents, so the file is damaged. Copy it again, or "
@@ -66,53 +69,71 @@ def _not_nir(path: Path, why: str) -> FileFormatError:
     )
 
 
-class _Walk:
-    """One pass over a file that counts what it reads."""
+class _Reader:
+    """The process that reads files, started when it is needed and again after a file that it did not survive."""
 
-    def __init__(self, h5py: Any) -> None:
-        self.h5py, self.items, self.values = h5py, 0, 0
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+        self.answers: Queue[str] = Queue()
+        self.one_at_a_time = threading.Lock()
 
-    def group(self, parent: Any, name: str, depth: int) -> dict[str, Any]:
-        found = self.item(parent, name, depth)
-        if not isinstance(found, dict):
-            raise ValueError(f"{name!r} is not a group")
-        return found
+    def read(self, path: Path) -> dict[str, Any]:
+        import numpy as np
 
-    def item(self, parent: Any, name: str, depth: int) -> Any:
-        self.items += 1
-        if depth > DEEPEST or self.items > MOST_ITEMS:
-            raise ValueError(f"more than {DEEPEST} levels or {MOST_ITEMS} entries")
-        if not isinstance(parent.get(name, getlink=True), self.h5py.HardLink):
-            raise ValueError(f"{name!r} is a link to another place")
-        found = parent[name]
-        if isinstance(found, self.h5py.Group):
-            return {str(key): self.item(found, key, depth + 1) for key in found}
-        if not isinstance(found, self.h5py.Dataset):
-            raise ValueError(f"{name!r} is neither a group nor a dataset")
-        return self.dataset(name, found)
+        with self.one_at_a_time, tempfile.TemporaryDirectory() as folder:
+            arrays = Path(folder) / "arrays.npz"
+            line = self._ask(json.dumps({"file": str(path.resolve()), "arrays": str(arrays)}), path)
+            answer = json.loads(line)
+            if "error" in answer:
+                raise _not_nir(path, answer["error"])
+            with np.load(arrays, allow_pickle=False) as kept:
+                tree = with_arrays(answer["tree"], kept)
+        assert isinstance(tree, dict)
+        return tree
 
-    def dataset(self, name: str, found: Any) -> Any:
-        if found.external or found.is_virtual:
-            raise ValueError(f"{name!r} keeps its values in another file")
-        size = 1
-        for length in found.shape or ():
-            size *= int(length)
-        self.values += size
-        if found.shape is None or self.values > MOST_VALUES:
-            raise ValueError(f"{name!r} has the shape {found.shape}; a file may hold {MOST_VALUES} numbers")
-        if found.dtype.kind in "fiu" and found.dtype.itemsize <= 8:
-            return found[()]
-        if found.dtype.kind not in "SO" or found.dtype.itemsize > MOST_TEXT:
-            raise ValueError(f"{name!r} holds {found.dtype}")
-        return _texts(name, found[()])
+    def _ask(self, request: str, path: Path) -> str:
+        process = self._started()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(request + "\n")
+            process.stdin.flush()
+            line = self.answers.get(timeout=SECONDS)
+        except (Empty, OSError) as error:
+            self.stop()
+            raise _not_nir(path, f"reading it took more than {SECONDS:g} seconds") from error
+        if not line:
+            self.stop()
+            raise _not_nir(path, "the HDF5 library did not survive it")
+        return line
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self.process is None or self.process.poll() is not None:
+            command = [sys.executable, "-m", "ratenorm.interop.nir_child"]
+            pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing, text=True)
+            self.answers = Queue()
+            threading.Thread(target=self._listen, args=(self.process, self.answers), daemon=True).start()
+        return self.process
+
+    @staticmethod
+    def _listen(process: subprocess.Popen[str], answers: Queue[str]) -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):
+            for line in process.stdout:
+                answers.put(line)
+        answers.put("")  # it has ended
+
+    def stop(self) -> None:
+        """End the process; the next file starts another one."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            for stream in (self.process.stdin, self.process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+        self.process = None
 
 
-def _texts(name: str, value: Any) -> Any:
-    """A text, or a list of lists of texts (edges)."""
-    if isinstance(value, np.ndarray):
-        return [_texts(name, one) for one in value]
-    if isinstance(value, bytes):
-        value = value.decode("utf8")
-    if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise ValueError(f"{name!r} is not a text")
-    return value
+_READER = _Reader()
+atexit.register(_READER.stop)
