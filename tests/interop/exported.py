@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from builders import generator, randomise_batch_norm_
+from random_networks import Recipe
 from ratenorm.convert.convert import Conversion, convert
 
 
@@ -38,3 +41,14 @@ def plain_cnn() -> nn.Module:
         nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AvgPool2d(2),
         nn.Conv2d(6, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 4, 5),
     )  # fmt: skip
+
+
+SAYABLE = (
+    "conv", "strided", "dilated", "grouped", "pre_batch_norm", "residual", "batch_norm_add", "scale", "avg_pool",
+    "amplitudes",
+)  # fmt: skip
+
+
+def sayable(recipe: Recipe) -> Recipe:
+    """The recipe with blocks that NIR can mostly say."""
+    return replace(recipe, blocks=tuple(b if b in SAYABLE else SAYABLE[i] for i, b in enumerate(recipe.blocks)))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from exported import converted
-from hypothesis import HealthCheck, given, reject, settings
+from exported import converted, sayable
+from hypothesis import HealthCheck, given, settings
 from torch import nn
 
 import ratenorm as rn
@@ -77,15 +77,15 @@ def test_the_nodes_alone_give_the_same_spikes(which: str, pools: Any, request: A
         assert torch.equal(a.spikes, b.spikes)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(recipe=recipes())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(recipe=recipes(most=2).map(sayable))
 def test_any_network_comes_back_or_is_refused(recipe: Recipe) -> None:
     x = recipe.images()
     method = "channel" if recipe.seed % 2 else "max"
     try:
         conversion = convert(recipe.build(), method, example=x[:1], calibration=x, v0=0.5)
     except CalibrationError:  # a layer that never fires
-        reject()
+        return
     for pools in POOLS:
         try:
             graph = nir_graph(conversion.net, express(conversion.net, pools), pools, {})

@@ -75,8 +75,8 @@ def import_nir_with_about(
             net = restored(nodes, edges, content, digest)
             about = content.get("about")
         else:
-            _readable(tree)
             net, about = foreign_net(nodes, edges, reset, dt), None
+            _readable(tree)
     except RatenormError as error:
         kinds = (UsageError, ConversionError)
         kind = next((k for k in kinds if type(error) is k), FileFormatError)
