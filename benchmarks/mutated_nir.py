@@ -18,6 +18,8 @@ import json
 import multiprocessing
 import random
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -239,14 +241,14 @@ def child(start: int, count: int, seed: int, folder: str) -> None:
         log.write(f"{kind}, {how}: {judged(path, kind, fingerprint)}\n".replace("\n", " ").strip() + "\n")
 
 
-def run(files: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
+def run(first: int, files: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
     """Mutate and import; a child that dies or hangs is counted, and the next one starts after its file."""
     _, net = originals(folder)
     (folder / "fingerprint").write_text(of_graph(net))
     totals: collections.Counter[str] = collections.Counter()
     deaths: list[str] = []
     context = multiprocessing.get_context("fork")
-    number = 0
+    number, files = first, first + files
     while number < files:
         process = context.Process(target=child, args=(number, min(BATCH, files - number), seed, str(folder)))
         process.start()
@@ -266,15 +268,40 @@ def run(files: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]
     return dict(sorted(totals.items())), deaths
 
 
+def shared(args: argparse.Namespace, folder: Path) -> tuple[dict[str, int], list[str]]:
+    """The same by several processes, each with a part of the files."""
+    each = -(-args.files // args.parts)
+    outs, processes = [], []
+    for first in range(args.first, args.first + args.files, each):
+        outs.append(folder / f"{first}.json")
+        count = min(each, args.first + args.files - first)
+        words = ["--first", first, "--files", count, "--seed", args.seed, "--out", outs[-1]]
+        processes.append(subprocess.Popen([sys.executable, __file__, *map(str, words)], stdout=subprocess.DEVNULL))
+    if any([process.wait() for process in processes]):
+        raise SystemExit("a part failed")
+    totals: collections.Counter[str] = collections.Counter()
+    deaths: list[str] = []
+    for out in outs:
+        found = json.loads(out.read_text("utf-8"))
+        totals.update(found["verdicts"])
+        deaths += found["deaths"]
+    return dict(sorted(totals.items())), deaths
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first file")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parts", type=int, default=1, help="processes that share the files")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/mutated_nir.json"))
     args = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        totals, deaths = run(args.files, args.seed, Path(folder))
+        if args.parts == 1:
+            totals, deaths = run(args.first, args.files, args.seed, Path(folder))
+        else:
+            totals, deaths = shared(args, Path(folder))
     wrong = sum(count for verdict, count in totals.items() if "WRONG" in verdict)
     for verdict, count in totals.items():
         print(f"{count:8}  {verdict}")

@@ -363,3 +363,11 @@ def test_a_max_pool_is_no_part_of_a_graph_by_hand() -> None:
     nodes = (Node(INPUT, Input()), Node("c", conv, (INPUT,)), Node("s", fire, ("c",)), Node("p", pool, ("s",)))
     with pytest.raises(ConversionError, match="'p' is a max_pool"):
         express(SpikingNet(nodes, "p", (1, 4, 4)))
+
+
+def test_a_file_that_lost_our_metadata_is_not_a_file_of_others(cnn: Conversion, tmp_path: Path) -> None:
+    """Found by mutation: its neurons would have started from 0."""
+    graph = nir.read(write(cnn, tmp_path / "n.nir"))
+    graph.metadata = {}
+    with pytest.raises(FileFormatError, match="which says how they are reset, is gone"):
+        import_nir(graph, reset="subtract")

@@ -75,6 +75,7 @@ def import_nir_with_about(
             net = restored(nodes, edges, content, digest)
             about = content.get("about")
         else:
+            _refuse_remains(nodes)
             net, about = foreign_net(nodes, edges, reset, dt), None
             _readable(tree)
     except RatenormError as error:
@@ -107,6 +108,16 @@ def _graph(tree: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[tup
     if len(set(edges)) < len(edges):
         raise ValueError("two edges join the same nodes")
     return {name: dict(node) for name, node in nodes.items()}, edges
+
+
+def _refuse_remains(nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """A file of ours whose own metadata is gone is not a file of others: its neurons start elsewhere."""
+    for name, node in nodes.items():
+        if node.get("type") == "IF" and "start" in (node.get("metadata") or {}):
+            raise FileFormatError(
+                f"{name!r} says where its neurons start, but the metadata of the graph, which says how they are reset, "
+                "is gone. Export it again."
+            )
 
 
 def _readable(tree: Mapping[str, Any]) -> None:
