@@ -277,7 +277,8 @@ def shared(args: argparse.Namespace, folder: Path) -> tuple[dict[str, int], list
         count = min(each, args.first + args.files - first)
         words = ["--first", first, "--files", count, "--seed", args.seed, "--out", outs[-1]]
         processes.append(subprocess.Popen([sys.executable, __file__, *map(str, words)], stdout=subprocess.DEVNULL))
-    if any([process.wait() for process in processes]):
+    codes = [process.wait() for process in processes]
+    if any(codes):
         raise SystemExit("a part failed")
     totals: collections.Counter[str] = collections.Counter()
     deaths: list[str] = []

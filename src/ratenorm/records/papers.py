@@ -19,7 +19,7 @@ class Paper:
 
     def __str__(self) -> str:
         """As a reader sees it."""
-        return f"{self.authors}. {self.title}. {self.venue} {self.year}.{f' ({self.about})' if self.about else ''}"
+        return f"{self.authors.removesuffix('.')}. {self.title}. {self.venue} {self.year}.{f' ({self.about})' if self.about else ''}"
 
     def bibtex(self, key: str) -> str:
         """As LaTeX takes it."""

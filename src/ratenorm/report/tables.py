@@ -153,8 +153,8 @@ def cost_table(runs: Sequence[Run]) -> Table:
 def neurobench_table(runs: Sequence[Run]) -> Table:
     """The metrics of NeuroBench, of the runs that have them."""
     columns = (
-        "run", "images", "T", "footprint (kB)", "connection sparsity (%)", "activation sparsity (%)",
-        "effective ACs (M)", "effective MACs (M)", "MACs, input once (M)", "dense (M)", "membrane updates (M)",
+        "run", "images × T", "footprint (kB)", "connection sparsity (%)", "activation sparsity (%)",
+        "effective ACs (M)", "effective MACs (M)", "MACs, input once (M)", "dense (M)", "updates (M)",
     )  # fmt: skip
     rows = []
     for run in runs:
@@ -168,8 +168,7 @@ def neurobench_table(runs: Sequence[Run]) -> Table:
         rows.append(
             (
                 run.label,
-                str(found["images"]),
-                str(found["steps"]),
+                f"{found['images']} × {found['steps']}",
                 f"{found['Footprint'] / 1000:,.1f}",
                 f"{100 * found['ConnectionSparsity']:.2f}",
                 f"{100 * found['ActivationSparsity']:.2f}",
