@@ -72,7 +72,7 @@ bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable . setuptools
-	.venv-peers/bin/pip install --quiet --no-deps spikingjelly==2.0.0 sinabs==3.1.3 snntorch==1.0.0 nir nirtorch pbr loguru h5py
+	.venv-peers/bin/pip install --quiet --no-deps spikingjelly==2.0.0 sinabs==3.1.3 snntorch==1.0.0 nir nirtorch pbr loguru h5py neurobench==2.3.0
 	@touch $@
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
@@ -80,6 +80,8 @@ peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and s
 
 exchange-check: .venv-peers/installed   ## every spike of the zoo's networks in SpikingJelly, sinabs and snnTorch (an hour; resumes)
 	PYTHONPATH=. .venv-peers/bin/python benchmarks/exchange.py
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/neurobench_check.py
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/exchange_docs.py
 
 .venv-onnx/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-onnx

@@ -19,7 +19,8 @@ class Paper:
 
     def __str__(self) -> str:
         """As a reader sees it."""
-        return f"{self.authors.removesuffix('.')}. {self.title}. {self.venue} {self.year}.{f' ({self.about})' if self.about else ''}"
+        about = f" ({self.about})" if self.about else ""
+        return f"{self.authors.removesuffix('.')}. {self.title}. {self.venue} {self.year}.{about}"
 
     def bibtex(self, key: str) -> str:
         """As LaTeX takes it."""
