@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test docs notebooks native-test sanitize test-arm lint types bench peers exchange-check onnx onnx-check fuzz reproduce torture mutants clean help
+.PHONY: demo test docs notebooks accessibility native-test sanitize test-arm lint types bench peers exchange-check onnx onnx-check fuzz reproduce torture mutants clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -57,6 +57,10 @@ types: .venv/installed     ## mypy --strict
 
 docs: .venv/documented     ## the documentation site, built strictly into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+accessibility: docs        ## axe-core on the site, the playground and a report of all records (needs Chromium and npm)
+	$(BIN)/ratenorm report $(wildcard paper/results/*.json) -o build/report.html
+	$(BIN)/python docs/accessibility.py build/report.html
 
 notebooks: .venv/documented   ## run the four notebooks of the site
 	$(BIN)/python docs/run_notebooks.py

@@ -2,8 +2,8 @@
 
     python benchmarks/neurobench_check.py [--out benchmarks/results/neurobench.json]
 
-Needs the environment of `make .venv-peers/installed`, where neurobench is installed without what it asks for: its metrics
-alone are imported, not its data sets. The package sees torch layers with our folded weights and, between them, neurons
+Needs the environment of `make .venv-peers/installed`, where neurobench is without what it asks for: its metrics alone
+are imported, not its data sets. The package sees torch layers with our folded weights and, between them, neurons
 of snnTorch's base class that compute ours. The network has random weights, a fifth of them zero, no biases, and sees
 MNIST's pixels, most of them zero: every metric has something to count and something to leave out.
 """
