@@ -238,9 +238,10 @@ def read_tensors(
             f"Reading {path}: it holds {found_kind!r}, {kind!r} was expected.{_HINTS.get(found_kind, '')}"
         )
     if type(found_version) is not int or not (version if oldest is None else oldest) <= found_version <= version:
+        known = f"version {version}" if oldest is None else f"versions {oldest} to {version}"
         raise FileFormatError(
-            f"Reading {path}: it has version {found_version!r} of the {kind} format, this ratenorm reads "
-            f"{f'version {version}' if oldest is None else f'versions {oldest} to {version}'}. Read it with the ratenorm that wrote it "
+            f"Reading {path}: it has version {found_version!r} of the {kind} format, this ratenorm reads {known}. Read "
+            "it with the ratenorm that wrote it "
             f"({content.get('ratenorm', 'unknown')}), or write it anew."
         )
     if found_digest != expected:

@@ -69,12 +69,14 @@ def load_with_about(path: str | os.PathLike[str]) -> tuple[SpikingNet, dict[str,
         for key, tensor in _whole(tensors).items():
             name, _, field = key.rpartition(_SEPARATOR)
             by_node.setdefault(name, {})[field] = tensor
-        nodes = tuple(Node(n["name"], _op(n, by_node.pop(n["name"], {})), tuple(n["inputs"])) for n in content["nodes"])
+        nodes = tuple(
+            Node(n["name"], op_of(n, by_node.pop(n["name"], {})), tuple(n["inputs"])) for n in content["nodes"]
+        )
         if by_node:
             raise ValueError(f"tensors of unknown nodes {sorted(by_node)}")
         check_kinds(nodes)
         net = SpikingNet(nodes, content["output"], tuple(int(s) for s in content["input_shape"]))
-        _check_sizes(net)
+        check_sizes(net)
         _ = net.shapes  # a dry run: what does not fit together is found here and not in the middle of a simulation
     except (LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError, RatenormError) as error:
         raise FileFormatError(
@@ -99,7 +101,7 @@ def _whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _check_sizes(net: SpikingNet) -> None:
+def check_sizes(net: SpikingNet) -> None:
     """Run two images on the meta device, which takes neither memory nor time, and refuse what would take too much."""
     if any(s < 1 for s in net.input_shape) or math.prod(net.input_shape) > LARGEST_VALUE:
         raise ValueError(f"input shape {net.input_shape}")
@@ -129,7 +131,8 @@ def _plain(settings: dict[str, object]) -> dict[str, object]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
 
-def _op(entry: dict[str, Any], tensors: dict[str, Tensor]) -> Op:
+def op_of(entry: dict[str, Any], tensors: dict[str, Tensor]) -> Op:
+    """The operation that an entry of a file describes; ValueError where it describes none."""
     kind = KINDS[entry["kind"]]
     if kind is Activation:
         raise ValueError("an analog activation")
