@@ -1,7 +1,7 @@
 """Look for accessibility faults with axe-core: `python docs/accessibility.py [PAGE …]`, after `make docs`.
 
-It opens the site, the playground and any other pages in headless Chromium, light and dark, and ends with exit code 1 if a
-fault is serious. axe-core comes from npm.
+It opens the site, the playground and any other pages in headless Chromium, light and dark. The exit code is 1 if there
+is a serious fault. axe-core comes from npm.
 """
 
 from __future__ import annotations
