@@ -2,8 +2,8 @@
 
     python -m paper.spiking_entries NAME FILE RUN [TRAINING]
 
-FILE is what `ratenorm low-latency` left. RUN is the folder of its one evaluation on all test images. TRAINING is the folder
-of the training, whose settings and held-out figures go into the card.
+FILE is what `ratenorm low-latency` left. RUN is the folder of its one evaluation on all test images. TRAINING is the
+folder of the training, whose settings and held-out figures go into the card.
 """
 
 from __future__ import annotations
