@@ -17,7 +17,7 @@ class Evaluate:
     """Run a spiking network over a labelled set: accuracy after every step, spikes, energy, K curves."""
 
     network: Annotated[Path, tyro.conf.Positional]
-    """spiking network file, written by `ratenorm convert`, or a name of the zoo"""
+    """spiking network file, written by `ratenorm convert`, or the name of a spiking network of the zoo"""
     out: Path
     """run folder for the record"""
     data: str | None = None

@@ -18,7 +18,7 @@ class Predict:
     network: Annotated[Path, tyro.conf.Positional]
     """spiking network file, written by `ratenorm convert`"""
     pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """PNG, JPEG or WebP files"""
+    """PNG, JPEG or WebP files; they are resized to the network's input, and MNIST's digits are light on dark"""
     steps: int = 16
     """time-steps to simulate"""
     best: int = 3

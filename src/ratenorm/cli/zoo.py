@@ -42,4 +42,7 @@ class Zoo:
                 self.folder is None and (zoo_download.cache() / entry.file).exists()
             )
             place = zoo.path_of(name, self.folder) if here else "downloaded when it is first used"
-            print(f"{name:<32} {100 * entry.accuracy:6.2f} % of {entry.data:<9} {entry.bytes / 1e6:6.2f} MB  {place}")
+            print(
+                f"{name:<32} {entry.kind:<8} {100 * entry.accuracy:6.2f} % of {entry.data:<9} "
+                f"{entry.bytes / 1e6:6.2f} MB  {place}"
+            )

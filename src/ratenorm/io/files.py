@@ -197,6 +197,9 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], c
     return write_atomic(path, save(plain, {_KEY: metadata}))
 
 
+PICKLES = (".pt", ".pth", ".ckpt", ".pkl")
+
+
 def read_tensors(
     path: str | os.PathLike[str], kind: str, version: int, oldest: int | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -208,6 +211,12 @@ def read_tensors(
     from safetensors.torch import load
 
     path = Path(path)
+    if path.suffix in PICKLES:
+        raise FileFormatError(
+            f"Reading {path}: files of this kind can run any program when they are opened, so ratenorm does not open "
+            "them. Save the weights as safetensors where the file comes from: safetensors.torch.save_file("
+            "model.state_dict(), ...)."
+        )
     data = _read(path, kind)
     try:
         length = int.from_bytes(data[:8], "little")

@@ -75,6 +75,11 @@ def assembled(
     with TemporaryDirectory() as folder:
         paths: list[str | os.PathLike[str]] = []
         for number, one in enumerate(given):
+            if not isinstance(one, Mapping | str | os.PathLike):
+                raise UsageError(
+                    f"Building a report: got a {type(one).__name__}. Give records, record files or run folders; an "
+                    "evaluation becomes a record by rn.record(conversion, evaluation)."
+                )
             if isinstance(one, Mapping):
                 one = record_files.write(Path(folder) / f"{number}.json", one)
             paths.append(one)

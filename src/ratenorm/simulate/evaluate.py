@@ -76,6 +76,14 @@ class Evaluation:
     convolved: dict[str, float] = field(default_factory=dict)  # by layer: images times the share done by convolution
     neurobench: dict[str, Any] | None = None  # of the first images, where it was asked for
 
+    def __str__(self) -> str:
+        shown = [t for t in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if t <= self.steps]
+        figures = ", ".join(f"{100 * self.accuracy[t - 1]:.2f} % after {t}" for t in shown)
+        return (
+            f"{self.images:,} images, {self.steps} steps: {figures} (limit of many steps "
+            f"{100 * self.analog_accuracy:.2f} %)"
+        )
+
     @property
     def choices(self) -> dict[str, float]:
         """By layer the share of its work that was done by convolution instead of events; nothing if all was dense."""

@@ -29,7 +29,7 @@ from ratenorm.workflows.early_exit import early_exit_entry
 from ratenorm.workflows.fingerprint import of_images
 from ratenorm.workflows.loud import warnings_of
 from ratenorm.workflows.partial_sums import PartialSums
-from ratenorm.workflows.record import ann_entry, make_record, run_entry, scale_of
+from ratenorm.workflows.record import CLIPPED, ann_entry, make_record, run_entry, scale_of
 from ratenorm.workflows.resume import PARTS
 
 HELD_OUT = 1000  # images to fit early exit on
@@ -107,7 +107,7 @@ def evaluate_file(config: EvaluateConfig, folder: RunFolder) -> dict[str, Any]:
         seed=config.seed,
         seconds=time.monotonic() - began,
         data={"name": images.name, "split": config.split, "images": len(images), "classes": list(images.classes)},
-        ann=ann_entry(spec.model, net, result.analog_accuracy, None),
+        ann=ann_entry(f"{spec.model}{CLIPPED}", net, result.analog_accuracy, None),
         runs=[run],
         scale=scale_of(len(images), len(available), f"{config.split} images"),
     )

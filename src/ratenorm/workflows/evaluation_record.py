@@ -10,7 +10,7 @@ from ratenorm.convert.convert import Conversion
 from ratenorm.core.coding import Coding
 from ratenorm.errors import UsageError
 from ratenorm.simulate.evaluate import Evaluation
-from ratenorm.workflows.record import ann_entry, make_record, run_entry
+from ratenorm.workflows.record import CLIPPED, ann_entry, make_record, run_entry
 
 
 def record(
@@ -73,6 +73,6 @@ def record(
         seed=0,
         seconds=sum(one.seconds for one in found.values()),
         data={"name": data, "split": "test", "images": result.images, "classes": list(classes)},
-        ann=ann_entry(title, first.analog, accuracy, None),
+        ann=ann_entry(title if ann_accuracy is not None else f"{title}{CLIPPED}", first.analog, accuracy, None),
         runs=runs,
     )

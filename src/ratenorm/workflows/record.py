@@ -84,6 +84,9 @@ def _layer(net: SpikingNet, layer: LayerTotals, images: int, steps: int) -> dict
     }
 
 
+CLIPPED = ", clipped at the thresholds"  # the limit of many steps, where the network itself is not at hand
+
+
 def ann_entry(name: str, analog: Graph, accuracy: float, images_per_second: float | None) -> dict[str, Any]:
     """The network before conversion."""
     return {
