@@ -36,7 +36,7 @@ from ratenorm.convert.thresholds import (
     spike_norm,
 )
 from ratenorm.convert.thresholds.base import registry
-from ratenorm.core.losses import omega
+from ratenorm.core.losses import ceiling_for_omega, omega
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.errors import CalibrationError, ConversionError, UsageError
 from ratenorm.graph.net import run
@@ -339,6 +339,15 @@ def test_equal_omega_is_what_it_says(wanted: float) -> None:
     silent = OmegaCeiling(2.0)
     silent.update(torch.zeros(5))
     assert float(silent.value()) == 0.0
+
+
+@pytest.mark.parametrize("wanted", [1.02, 1.1, 1.2])
+def test_the_counted_ceiling_is_right_to_one_part_in_1000(wanted: float) -> None:
+    """Values at the lower end of the places they are counted in, where the middle of a place is furthest from them."""
+    u = 1.0 + torch.randint(256, (20_000,), generator=torch.Generator().manual_seed(0)) / 256
+    counted = OmegaCeiling(wanted)
+    counted.update(u)
+    assert float(counted.value()) == pytest.approx(ceiling_for_omega(u.double(), wanted), rel=1e-3)
 
 
 def test_the_value_of_a_spike_is_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.prune import l1_unstructured
 
 from ratenorm import MaxNorm, adapt, convert, inspect, simulate
+from ratenorm.convert.copying import own_copy
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import sites
 from ratenorm.errors import ConversionError
@@ -392,3 +395,12 @@ def test_average_pools_are_compared_with_the_network(pool: str) -> None:
 def test_the_largest_finite_clip_is_a_clip() -> None:
     report = inspect(between(lambda x: x.clamp(0.0, math.inf)), X[:1])
     assert any(entry.what.startswith("ReLU") for entry in report.of("site"))
+
+
+def test_a_copy_of_a_model_holds_no_results_of_autograd() -> None:
+    """Where a hook computes the weight it is one, and such a model cannot be copied again."""
+    layer = l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(layer)
+    copied = own_copy(layer)
+    assert torch.equal(copy.deepcopy(copied)(torch.ones(1, 4)), layer(torch.ones(1, 4)))

@@ -49,6 +49,19 @@ def test_only_the_tail_is_kept() -> None:
     assert float(statistic.value()) == pytest.approx(float(numpy.percentile(values.double().numpy(), 99)), rel=1e-6)
 
 
+def test_what_lies_below_a_full_tail_is_not_even_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the tail is sorted out when as many values wait as it is long, not at every batch."""
+    statistic, sorted_out, plain = ExactPercentile(99.0, 100_000), [], ExactPercentile._shrink
+    monkeypatch.setattr(ExactPercentile, "_shrink", lambda self: sorted_out.append(self.waiting) or plain(self))
+    for part in torch.rand(200, 100).cumsum(0):  # each larger than the last, so that all of them matter
+        statistic.update(part)
+    assert all(waiting + 100 >= statistic.keep for waiting in sorted_out)
+    assert sorted_out
+    waiting = statistic.waiting
+    statistic.update(torch.zeros(1000))
+    assert statistic.waiting == waiting
+
+
 def test_a_wrong_number_of_values_is_noticed() -> None:
     statistic = ExactPercentile(50.0, 10)
     statistic.update(torch.rand(9))
