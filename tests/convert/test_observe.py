@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from builders import tiny_mlp
+from builders import tiny_cnn, tiny_mlp
 from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.convert import convert
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import ChannelMaximum, ExactPercentile, Maximum, observe
+from ratenorm.convert.thresholds import ChannelNorm, EqualOmega, MaxNorm, Method, Percentile
 from ratenorm.errors import CalibrationError
 
 whole_numbers = st.lists(st.integers(0, 12), min_size=1, max_size=200)  # many ties
@@ -98,3 +100,17 @@ def test_values_are_seen_in_units_of_the_pre_activation() -> None:
         graph, _ = lower(nn.Sequential(layer).eval(), torch.rand(1, 3))
         data = Calibration(torch.tensor([[0.5, 1.5, -1.0]]))
         assert observe(graph, Calibration(data), lambda _: Maximum())["0"].item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("method", [MaxNorm(), ChannelNorm(), Percentile(99.0), EqualOmega(1.5)], ids=lambda m: m.label)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_thresholds_have_the_precision_of_the_network(method: Method, kind: torch.dtype, default: torch.dtype) -> None:
+    x = torch.rand(12, 1, 8, 8, dtype=kind)
+    model = tiny_cnn().to(kind)
+    torch.set_default_dtype(default)
+    try:
+        made = convert(model, method, example=x[:1], calibration=x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {scale.threshold.dtype for scale in made.scales.values()} == {kind}
