@@ -14,7 +14,7 @@ from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.convert import convert
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import ChannelMaximum, ExactPercentile, Maximum, observe
-from ratenorm.convert.thresholds import ChannelNorm, EqualOmega, MaxNorm, Method, Percentile
+from ratenorm.convert.thresholds import ChannelNorm, EqualOmega, Latency, MaxNorm, Method, Percentile
 from ratenorm.errors import CalibrationError
 
 whole_numbers = st.lists(st.integers(0, 12), min_size=1, max_size=200)  # many ties
@@ -102,7 +102,11 @@ def test_values_are_seen_in_units_of_the_pre_activation() -> None:
         assert observe(graph, Calibration(data), lambda _: Maximum())["0"].item() == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("method", [MaxNorm(), ChannelNorm(), Percentile(99.0), EqualOmega(1.5)], ids=lambda m: m.label)
+@pytest.mark.parametrize(
+    "method",
+    [MaxNorm(), ChannelNorm(), Percentile(99.0), EqualOmega(1.5), Latency(steps=4, batch_size=4)],
+    ids=lambda m: m.label,
+)
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 @pytest.mark.parametrize("default", [torch.float32, torch.float64])
 def test_thresholds_have_the_precision_of_the_network(method: Method, kind: torch.dtype, default: torch.dtype) -> None:
