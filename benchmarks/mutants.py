@@ -41,7 +41,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rooms", nargs="+", default=list(ROOMS), help="folders of src/ratenorm, or files")
-    parser.add_argument("--budget", type=float, default=40.0, help="seconds of tests for a fault, as they took alone")
+    parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests for a fault, as they took alone")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a fault, after which no test is begun")
     parser.add_argument("--map", action="store_true", help="ask again which tests run which line")
     parser.add_argument("--again", action="store_true", help="try what survived once more")

@@ -49,8 +49,10 @@ class Copy:
             if file.is_file() and file.suffix != ".pyc":
                 self._link(file.relative_to(self.source), file)
         core = importlib.util.find_spec("ratenorm.simulate.event._core")
+        assert core is not None
+        assert core.origin is not None
         # Not loaded here: a second load in the same process, in a fork too, leaves the core without its types.
-        assert core is not None and core.origin is not None and core.name not in sys.modules
+        assert core.name not in sys.modules
         self._link(Path("simulate/event") / Path(core.origin).name, Path(core.origin))
         if not (place / "zoo").exists() and (root / "zoo").is_dir():
             self._link(Path("zoo_files"), root / "zoo")
@@ -81,7 +83,10 @@ class Copy:
 
 
 def tried(copied: Copy, fault: Fault, tests: list[str], seconds: float) -> Outcome:
-    """Run the tests on the fault until one fails or the seconds are over. The process is a fork of this one, which has loaded torch already."""
+    """Run the tests on the fault until one fails or the seconds are over.
+
+    The process is a fork of this one, which has loaded torch already.
+    """
     log = copied.place / "log.txt"
     begun = time.monotonic()
     with copied.with_fault(fault):
