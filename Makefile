@@ -6,7 +6,7 @@ NETWORKS ?= $(wildcard zoo/vgg16-cifar10*.safetensors $(or $(wildcard zoo/preact
 
 NATIVE := cmake -S . -DRATENORM_TESTS=ON
 
-.PHONY: demo test docs notebooks native-test sanitize test-arm lint types bench peers onnx fuzz reproduce torture mutants clean help
+.PHONY: demo test docs notebooks accessibility native-test sanitize test-arm lint types bench peers exchange-check onnx onnx-check fuzz reproduce torture mutants clean help
 
 help:          ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
@@ -58,6 +58,10 @@ types: .venv/installed     ## mypy --strict
 docs: .venv/documented     ## the documentation site, built strictly into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+accessibility: docs        ## axe-core on the site, the playground and a report of all records (needs Chromium and npm)
+	$(BIN)/ratenorm report $(wildcard paper/results/*.json) -o build/report.html
+	$(BIN)/python docs/accessibility.py build/report.html
+
 notebooks: .venv/documented   ## run the four notebooks of the site
 	$(BIN)/python docs/run_notebooks.py
 
@@ -72,19 +76,29 @@ bench: .venv/installed     ## ratios of speed and memory, written to benchmarks/
 .venv-peers/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable . setuptools
-	.venv-peers/bin/pip install --quiet --no-deps spikingjelly==2.0.0 sinabs==3.1.3 snntorch==1.0.0 nir nirtorch pbr loguru h5py
+	.venv-peers/bin/pip install --quiet --no-deps spikingjelly==2.0.0 sinabs==3.1.3 snntorch==1.0.0 nir nirtorch pbr loguru h5py neurobench==2.3.0
 	@touch $@
 
 peers: .venv-peers/installed   ## the same network on SpikingJelly, sinabs and snnTorch (an environment of their own)
 	PYTHONPATH=. .venv-peers/bin/python benchmarks/peers.py --networks $(NETWORKS)
 
+exchange-check: .venv-peers/installed   ## every spike of the zoo's networks in SpikingJelly, sinabs and snnTorch (an hour; resumes)
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/exchange.py
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/neurobench_check.py
+	PYTHONPATH=. .venv-peers/bin/python benchmarks/exchange_docs.py
+
 .venv-onnx/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-onnx
-	.venv-onnx/bin/pip install --quiet --constraint constraints.txt --editable . onnx onnxruntime
+	.venv-onnx/bin/pip install --quiet --constraint constraints.txt --editable ".[nir,onnx]" pytest hypothesis
+	.venv-onnx/bin/pip install --quiet --no-deps onnx2torch
 	@touch $@
 
 onnx: .venv-onnx/installed ## the ANN on PyTorch and ONNX Runtime beside the event engine (an environment of its own)
 	PYTHONPATH=benchmarks .venv-onnx/bin/python benchmarks/onnx_runtime.py
+
+onnx-check: .venv-onnx/installed ## ONNX files and torch.export beside torch.fx, spike for spike
+	.venv-onnx/bin/python -m pytest tests/interop/test_onnx.py tests/convert/test_exported.py
+	PYTHONPATH=. .venv-onnx/bin/python benchmarks/front_ends.py
 
 fuzz: .venv/installed      ## 100,000 random runs of the event engine beside the dense engine (half an hour)
 	$(BIN)/python benchmarks/fuzz.py

@@ -22,7 +22,13 @@ LINE = re.compile(r"^\{\{ (\w+)(?: ([^}]*?))? \}\}$", re.MULTILINE)
 
 def on_page_markdown(markdown: str, page: Any, **others: Any) -> str:
     """Replace the lines that ask for something."""
-    makers = {"few_steps": few_steps, "help": help_text, "page": another_page, "commands": commands}
+    makers = {
+        "few_steps": few_steps,
+        "help": help_text,
+        "page": another_page,
+        "commands": commands,
+        "low_latency": low_latency,
+    }
     return LINE.sub(lambda found: makers[found[1]](found[2] or "", page), markdown)
 
 
@@ -54,6 +60,24 @@ def few_steps(network: str, page: Any) -> str:
             loss = row["ann"] - row["accuracy"][t]
             losses.append(f"**{100 * loss:.2f}**" if loss == best[t] else f"{100 * loss:.2f}")
         lines.append(f"| `{row['conversion']}` | {row['seconds']:.0f} | {' | '.join(losses)} |")
+    return "\n".join(lines)
+
+
+def low_latency(name: str, page: Any) -> str:
+    """Accuracy of a spiking network of the zoo on all test images, from its record, beside its ReLU network's."""
+    record = json.loads((HERE / "zoo" / f"{name}.json").read_text())
+    index = json.loads((HERE / "zoo" / "index.json").read_text())["networks"]
+    relu = next(e["accuracy"] for e in index if e["name"] == f"{name.removesuffix('-low-latency')}-relu")
+    run = record["runs"][0]
+    found = [run["accuracy"][int(t) - 1] for t in STEPS]
+    lines = [
+        f"`{name}`: {record['data']['images']:,} test images, asked once; the ReLU network has {100 * relu:.2f} %.",
+        "",
+        f"| after T steps | {' | '.join(STEPS)} |",
+        f"|---|{'---|' * len(STEPS)}",
+        f"| accuracy, % | {' | '.join(format(100 * a, '.2f') for a in found)} |",
+        f"| points lost | {' | '.join(format(100 * (relu - a), '.2f') for a in found)} |",
+    ]
     return "\n".join(lines)
 
 

@@ -110,7 +110,7 @@ def forged(
 
 
 def _use_all(file: Path, kind: str, use: Callable[[Path], Any], count: int, seed: int, tally: Path) -> None:
-    tensors, content = read_tensors(file, kind, 1)
+    tensors, content = read_tensors(file, kind, 2 if kind == "ratenorm-spiking-net" else 1)
     rng = random.Random(f"{seed} {file.name}")
     counts: Counter[str] = Counter()
     worst: dict[str, str] = {}

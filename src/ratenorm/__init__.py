@@ -65,9 +65,14 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "ratenorm.errors": (
         "AccuracyWarning",
+        "ExchangeWarning",
         "RatenormError",
     ),
     "ratenorm.graph.net": ("SpikingNet",),
+    "ratenorm.interop.cite": ("cite",),
+    "ratenorm.interop.nir_export": ("export_nir",),
+    "ratenorm.interop.onnx_import": ("load_onnx",),
+    "ratenorm.interop.nir_import": ("import_nir",),
     "ratenorm.io.networks": (
         "NetworkSpec",
         "load_network",
@@ -87,6 +92,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Evaluation",
         "evaluate",
     ),
+    "ratenorm.simulate.neurobench": ("neurobench_metrics",),
     "ratenorm.simulate.result": ("SimResult",),
     "ratenorm.simulate.simulate": (
         "simulate",
@@ -108,7 +114,12 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "ratenorm.workflows.evaluation_record": ("record",),
 }
-_MODULES = {"data": "ratenorm.data", "models": "ratenorm.models", "zoo": "ratenorm.io.zoo"}
+_MODULES = {
+    "data": "ratenorm.data",
+    "interop": "ratenorm.interop",
+    "models": "ratenorm.models",
+    "zoo": "ratenorm.io.zoo",
+}
 _WHERE = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = ["__version__", *sorted(_MODULES), *sorted(_WHERE)]

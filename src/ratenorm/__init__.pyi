@@ -1,6 +1,7 @@
 """The public names of ratenorm, for type checkers and editors; `__init__.py` loads them when they are used."""
 
 from ratenorm import data as data
+from ratenorm import interop as interop
 from ratenorm import models as models
 from ratenorm._version import __version__ as __version__
 from ratenorm.calibrators import Calibrator as Calibrator
@@ -40,8 +41,13 @@ from ratenorm.core.rate_norm import RateNorm as RateNorm
 from ratenorm.diagnose import Diagnosis as Diagnosis
 from ratenorm.diagnose import diagnose as diagnose
 from ratenorm.errors import AccuracyWarning as AccuracyWarning
+from ratenorm.errors import ExchangeWarning as ExchangeWarning
 from ratenorm.errors import RatenormError as RatenormError
 from ratenorm.graph.net import SpikingNet as SpikingNet
+from ratenorm.interop.cite import cite as cite
+from ratenorm.interop.nir_export import export_nir as export_nir
+from ratenorm.interop.nir_import import import_nir as import_nir
+from ratenorm.interop.onnx_import import load_onnx as load_onnx
 from ratenorm.io import zoo as zoo
 from ratenorm.io.networks import NetworkSpec as NetworkSpec
 from ratenorm.io.networks import load_network as load_network
@@ -54,6 +60,7 @@ from ratenorm.simulate.early_exit import fit_early_exit as fit_early_exit
 from ratenorm.simulate.early_exit import simulate_early_exit as simulate_early_exit
 from ratenorm.simulate.evaluate import Evaluation as Evaluation
 from ratenorm.simulate.evaluate import evaluate as evaluate
+from ratenorm.simulate.neurobench import neurobench_metrics as neurobench_metrics
 from ratenorm.simulate.result import SimResult as SimResult
 from ratenorm.simulate.simulate import simulate as simulate
 from ratenorm.simulate.simulate import stream as stream

@@ -54,3 +54,7 @@ class TrainingError(RatenormError):
 
 class AccuracyWarning(UserWarning):
     """A network was left more than a point below its source."""
+
+
+class ExchangeWarning(UserWarning):
+    """A file for other simulators cannot say all that a network needs to run right."""

@@ -15,6 +15,7 @@ from safetensors.torch import save as save_safetensors
 
 from ratenorm.errors import FileFormatError, RatenormError
 from ratenorm.io.files import read_tensors, sweep, sweep_of, to_json, write_atomic, write_tensors
+from ratenorm.io.packing import packed, unpacked
 
 TENSORS = {
     "weight": torch.arange(6.0).reshape(2, 3),
@@ -192,3 +193,34 @@ def test_what_a_killed_writer_left_of_one_file_is_swept_by_age(tmp_path: Path) -
     assert sweep_of(path, seconds=60) == []
     assert sweep_of(path) == [own]
     assert sorted(tmp_path.iterdir()) == sorted([path, other])
+
+
+@given(seed=st.integers(0, 10**6), bits=st.integers(1, 15), low=st.integers(-40, 20))
+def test_weights_on_a_grid_are_packed_without_loss(seed: int, bits: int, low: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    whole = torch.randint(-(2**bits) + 1, 2**bits, (3, 2, 5), generator=generator).float()
+    weight = whole * torch.exp2(torch.randint(low, low + 8, (3, 1, 1), generator=generator).float())
+    parts = packed(weight)
+    assert parts is not None
+    assert parts[0].dtype == torch.int16
+    assert torch.equal(unpacked(*parts), weight)
+
+
+def test_weights_off_the_grid_stay_as_they_are() -> None:
+    assert packed(torch.rand(4, 4)) is None
+    assert packed(torch.rand(4, 4).double()) is None
+    assert packed(torch.full((2, 2), torch.inf)) is None
+    assert packed(torch.ones(4)) is None
+    zeros = packed(torch.zeros(2, 2))
+    assert zeros is not None
+    assert torch.equal(unpacked(*zeros), torch.zeros(2, 2))
+    whole, unit = torch.ones(2, 3, dtype=torch.int16), torch.ones(2)
+    for wrong in (
+        (whole.float(), unit),
+        (whole, unit[:1]),
+        (whole, -unit),
+        (whole, unit * torch.nan),
+        (whole[0], unit),
+    ):
+        with pytest.raises(ValueError, match=r"packed|positive"):
+            unpacked(*wrong)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratenorm.report import energy, measures, papers, summary, words
+from ratenorm.records import papers
+from ratenorm.report import energy, measures, summary, words
 from ratenorm.report.style import shorten, spread
 
 RUN: dict[str, Any] = {

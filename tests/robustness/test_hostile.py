@@ -23,6 +23,7 @@ from ratenorm.cli.main import main
 from ratenorm.convert.convert import convert
 from ratenorm.convert.thresholds import MaxNorm
 from ratenorm.errors import FileFormatError, RatenormError, StorageError, UsageError
+from ratenorm.io import spiking
 from ratenorm.io.files import check_writable, read_small, read_tensors, write_tensors
 from ratenorm.io.networks import NetworkSpec, load_network, save_network
 from ratenorm.io.run_folder import METRICS, RunFolder
@@ -40,6 +41,12 @@ from torturing.forged import forge
 from torturing.subjects import small_spiking_net
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def unpacked_file(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors of a spiking network with its packed weights unpacked, and the content."""
+    tensors, content = read_tensors(file, spiking.FORMAT, spiking.VERSION)
+    return spiking._whole(tensors), content
 
 
 def peak() -> int:
@@ -89,7 +96,7 @@ def test_a_spec_kept_with_a_spiking_net_is_checked_too() -> None:
 def forged_net(tmp_path: Path, **changes: Any) -> Path:
     """The small net with nodes' settings changed (`node__setting`), or the whole's."""
     file = save(small_spiking_net(), tmp_path / "net.safetensors")
-    tensors, content = read_tensors(file, "ratenorm-spiking-net", 1)
+    tensors, content = unpacked_file(file)
     for key, value in changes.items():
         name, _, setting = key.partition("__")
         if setting == "tensor":
@@ -415,7 +422,7 @@ def test_what_is_accepted_runs_alike_on_both_engines(name: str, tmp_path: Path) 
     """Networks forged at random, with a valid checksum: refused with a word, or the same on every engine."""
     x = torch.rand(2, *shape_of(name))
     file = save(convert(stranger(name), MaxNorm(), example=x, calibration=x).net, tmp_path / "net")
-    tensors, content = read_tensors(file, "ratenorm-spiking-net", 1)
+    tensors, content = unpacked_file(file)
     rng, ran = random.Random(name), 0
     for _ in range(30):
         new, kept = copy.deepcopy(content), dict(tensors)

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "low-latency": ("LowLatency", "Train a network to be right within a few time-steps."),
     "evaluate": ("Evaluate", "Run a spiking network over a labelled set: accuracy after each step, spikes, energy."),
     "compare": ("Compare", "Convert one network with several methods and run them all."),
+    "export": ("Export", "Write a spiking network for other simulators (NIR) or for hardware (tables), and check it."),
     "predict": ("Predict", "Say what is on pictures: the best classes with their scores over time."),
     "diagnose": ("Diagnose", "Say where a converted network loses accuracy, and what to try."),
     "report": ("Report", "Build one HTML page from records."),
@@ -40,6 +41,7 @@ EXAMPLES = (
     ("Few steps", "ratenorm low-latency cnn7-mnist-relu --steps 4 --out runs/b"),
     ("Evaluate", "ratenorm evaluate net.safetensors --steps 64 --out runs/c"),
     ("Compare methods", "ratenorm compare vgg16-cifar10-relu --out runs/d"),
+    ("Export", "ratenorm export net.safetensors --to nir --out net.nir --check sinabs"),
     ("Look", "ratenorm report runs/c runs/d -o report.html"),
 )
 

@@ -38,7 +38,7 @@ class Convert:
     """Convert a trained network file into a spiking one. For your own nn.Module use ratenorm.convert in Python."""
 
     network: Annotated[Path, tyro.conf.Positional]
-    """network file, for example runs/a/stage2.safetensors, or a name of the zoo"""
+    """network file, for example runs/a/stage2.safetensors, an ONNX file (with --data), or a name of the zoo"""
     out: Path
     """spiking network file to write"""
     method: str = "recommended"
@@ -133,6 +133,8 @@ class Convert:
             raise UsageError(
                 f"Converting {self.model}: name its images with --data, for its classes and normalisation."
             )
+        if self.experimental.max_loss is not None and self.network.suffix == ".onnx":
+            raise UsageError("--max-loss sweeps a network file of ratenorm; it cannot take an ONNX file.")
         if self.experimental.max_loss is not None and self.model is not None:
             raise UsageError("--max-loss sweeps a network file of ratenorm; it cannot take --model.")
         if self.experimental.max_loss is not None and self.calibrate:

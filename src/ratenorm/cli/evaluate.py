@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ratenorm.cli.options import data_config, mode
+from ratenorm.cli.options import data_config, mode, network_file
 from ratenorm.simulate.engine_name import EngineName
 
 
@@ -17,7 +17,7 @@ class Evaluate:
     """Run a spiking network over a labelled set: accuracy after every step, spikes, energy, K curves."""
 
     network: Annotated[Path, tyro.conf.Positional]
-    """spiking network file, written by `ratenorm convert`"""
+    """spiking network file, written by `ratenorm convert`, or a name of the zoo"""
     out: Path
     """run folder for the record"""
     data: str | None = None
@@ -59,10 +59,11 @@ class Evaluate:
         from ratenorm.workflows.loud import warnings_of
         from ratenorm.workflows.tables import accuracy_table, engine_lines
 
-        _, about = load_with_about(self.network)
-        name = self.data or spec_of(about, str(self.network)).dataset
+        file = network_file(self.network)
+        _, about = load_with_about(file)
+        name = self.data or spec_of(about, str(file)).dataset
         config = EvaluateConfig(
-            network=str(self.network),
+            network=str(file),
             data=data_config(name, self.root),
             split=self.split,
             steps=self.steps,

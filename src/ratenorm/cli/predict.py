@@ -29,11 +29,12 @@ class Predict:
     """print JSON instead of a table"""
 
     def run(self) -> None:
+        from ratenorm.cli.options import network_file
         from ratenorm.errors import UsageError
         from ratenorm.io.files import to_json
         from ratenorm.workflows.predict import predict, table
 
         if not self.pictures:
             raise UsageError("Predicting: no picture was given. Give one or more files after the network.")
-        found = predict(self.network, self.pictures, self.steps, self.best, self.engine)
+        found = predict(network_file(self.network), self.pictures, self.steps, self.best, self.engine)
         print(to_json(found) if self.json else table(found, self.steps))

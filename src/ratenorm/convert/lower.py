@@ -19,9 +19,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ratenorm.contexts import undisturbed_call
+from ratenorm.convert.exported import followed
 from ratenorm.convert.remedies import remedy_for
 from ratenorm.convert.support import Entry, Kind, SupportReport
-from ratenorm.convert.trace import BATCHES, Traced, changes_operand, known_as, source_line, trace
+from ratenorm.convert.trace import BATCHES, Traced, changes_operand, known_as, source_line
 from ratenorm.errors import ConversionError
 from ratenorm.graph.net import INPUT, Graph, Node, run
 from ratenorm.graph.ops import Activation, Input, Op
@@ -269,8 +270,9 @@ def _flatten(values: Any) -> list[Any]:
 
 def lower(model: nn.Module, example: Tensor, max_pool: str = "gated") -> tuple[Graph, SupportReport]:
     """The network as an analog graph. Raises, with every obstacle named, where it cannot be converted."""
-    traced = trace(model, example)
+    traced, front = followed(model, example)
     graph, report = Lowering(traced, max_pool).run()
+    report = replace(report, front=front)
     report.require()
     assert graph is not None
     _check_function(graph, traced, example, max_pool)
@@ -327,4 +329,5 @@ def _check_function(graph: Graph, traced: Traced, example: Tensor, max_pool: str
 @undisturbed_call
 def inspect(model: nn.Module, example: Tensor, max_pool: str = "gated") -> SupportReport:
     """The support report alone: what conversion would do with every part, and what stands in its way."""
-    return Lowering(trace(model, example), max_pool).run()[1]
+    traced, front = followed(model, example)
+    return replace(Lowering(traced, max_pool).run()[1], front=front)

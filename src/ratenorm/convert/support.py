@@ -60,6 +60,7 @@ class SupportReport:
     """Every site, fold, replacement and obstacle. Printing it reads as a text."""
 
     entries: tuple[Entry, ...]
+    front: str = "torch.fx"  # what followed the network: torch.fx, or torch.export where that could not
 
     def of(self, kind: Kind) -> tuple[Entry, ...]:
         return tuple(e for e in self.entries if e.kind == kind)
@@ -71,7 +72,12 @@ class SupportReport:
     def summary(self) -> str:
         """One line: how many parts there are of each kind."""
         counts = ((heading, len(self.of(kind))) for kind, heading in _HEADINGS.items())  # type: ignore[arg-type]
-        return "Layers: " + ", ".join(f"{count} {heading}" for heading, count in counts if count) + "."
+        return (
+            "Layers: "
+            + ", ".join(f"{count} {heading}" for heading, count in counts if count)
+            + "."
+            + self._followed(" ")
+        )
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -79,7 +85,11 @@ class SupportReport:
             if found := [e for e in self.entries if e.kind == kind]:
                 lines.append(f"{heading} ({len(found)}):")
                 lines += [f"    {line}" for line in grouped(found)]
-        return "\n".join(lines)
+        return "\n".join(lines) + self._followed("\n")
+
+    def _followed(self, before: str) -> str:
+        """Said where it was not the usual way."""
+        return "" if self.front == "torch.fx" else f"{before}Followed by {self.front}: torch.fx could not."
 
     def _repr_html_(self) -> str:
         rows = [

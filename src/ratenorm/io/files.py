@@ -197,8 +197,13 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], c
     return write_atomic(path, save(plain, {_KEY: metadata}))
 
 
-def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the content of a file written by `write_tensors`, checked before it is believed."""
+def read_tensors(
+    path: str | os.PathLike[str], kind: str, version: int, oldest: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the content of a file written by `write_tensors`, checked before it is believed.
+
+    Versions from the `oldest` on are read; without it only `version`.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -232,10 +237,11 @@ def read_tensors(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         raise FileFormatError(
             f"Reading {path}: it holds {found_kind!r}, {kind!r} was expected.{_HINTS.get(found_kind, '')}"
         )
-    if found_version != version:
+    if type(found_version) is not int or not (version if oldest is None else oldest) <= found_version <= version:
+        known = f"version {version}" if oldest is None else f"versions {oldest} to {version}"
         raise FileFormatError(
-            f"Reading {path}: it has version {found_version!r} of the {kind} format, this ratenorm reads "
-            f"version {version}. Read it with the ratenorm that wrote it "
+            f"Reading {path}: it has version {found_version!r} of the {kind} format, this ratenorm reads {known}. Read "
+            "it with the ratenorm that wrote it "
             f"({content.get('ratenorm', 'unknown')}), or write it anew."
         )
     if found_digest != expected:

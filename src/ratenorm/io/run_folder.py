@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -88,7 +87,7 @@ class RunFolder:
                 f"Opening the run folder {self.path}: {error.strerror or error}. Give a folder that can be written."
             ) from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(lock)
         except OSError as error:
             other = os.read(lock, 64).decode(errors="replace").strip() or "unknown"
             os.close(lock)
@@ -186,6 +185,14 @@ class RunFolder:
             os.ftruncate(descriptor, logged)
         finally:
             os.close(descriptor)
+
+
+def _flock(lock: int) -> None:
+    """Take the lock or raise OSError. Windows has no such lock: there two runs in one folder are not told apart."""
+    with contextlib.suppress(ImportError):
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class FollowerFolder(RunFolder):

@@ -16,10 +16,11 @@ from ratenorm.errors import FileFormatError, RatenormError
 from ratenorm.graph.net import Converted, Graph, Node, SpikingNet, run, spiking_net
 from ratenorm.graph.ops import KINDS, Activation, AdaptiveAvgPool, Conv, Linear, Op
 from ratenorm.io.files import read_tensors, write_tensors
+from ratenorm.io.packing import UNIT, WHOLE, packed, unpacked
 from ratenorm.io.shapes import LARGEST_NODES, check_kinds, check_shapes
 
-FORMAT, VERSION = "ratenorm-spiking-net", 1
-_SEPARATOR = "//"  # between a node's name and its tensor's
+FORMAT, VERSION, OLDEST = "ratenorm-spiking-net", 2, 1
+_SEPARATOR, _PART = "//", "::"  # between a node's name and its tensor's; before the part of a packed tensor
 # Bounds that a hostile file meets before memory or time is spent. VGG-16 on 224 x 224 stays below a tenth of each.
 LARGEST_VALUE = 2**26  # values of one node for one image
 LARGEST_WORK = 2**36  # multiplications of one node for one image
@@ -33,7 +34,14 @@ def save(net: SpikingNet | Converted, path: str | os.PathLike[str], about: dict[
         {"name": n.name, "kind": n.op.kind, "inputs": list(n.inputs), "settings": _plain(n.op.settings())}
         for n in net.nodes
     ]
-    tensors = {f"{n.name}{_SEPARATOR}{key}": t for n in net.nodes for key, t in n.op.tensors().items()}
+    tensors: dict[str, Tensor] = {}
+    for node in net.nodes:
+        for key, tensor in node.op.tensors().items():
+            name = f"{node.name}{_SEPARATOR}{key}"
+            if key == "weight" and (parts := packed(tensor)) is not None:
+                tensors[f"{name}{_PART}{WHOLE}"], tensors[f"{name}{_PART}{UNIT}"] = parts
+            else:
+                tensors[name] = tensor
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -53,20 +61,22 @@ def load(path: str | os.PathLike[str]) -> SpikingNet:
 
 def load_with_about(path: str | os.PathLike[str]) -> tuple[SpikingNet, dict[str, Any]]:
     """The network and what was kept with it."""
-    tensors, content = read_tensors(path, FORMAT, VERSION)
+    tensors, content = read_tensors(path, FORMAT, VERSION, OLDEST)
     try:
         if len(content["nodes"]) > LARGEST_NODES:
             raise ValueError(f"{len(content['nodes'])} nodes, {LARGEST_NODES} are allowed")
         by_node: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
+        for key, tensor in _whole(tensors).items():
             name, _, field = key.rpartition(_SEPARATOR)
             by_node.setdefault(name, {})[field] = tensor
-        nodes = tuple(Node(n["name"], _op(n, by_node.pop(n["name"], {})), tuple(n["inputs"])) for n in content["nodes"])
+        nodes = tuple(
+            Node(n["name"], op_of(n, by_node.pop(n["name"], {})), tuple(n["inputs"])) for n in content["nodes"]
+        )
         if by_node:
             raise ValueError(f"tensors of unknown nodes {sorted(by_node)}")
         check_kinds(nodes)
         net = SpikingNet(nodes, content["output"], tuple(int(s) for s in content["input_shape"]))
-        _check_sizes(net)
+        check_sizes(net)
         _ = net.shapes  # a dry run: what does not fit together is found here and not in the middle of a simulation
     except (LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError, RatenormError) as error:
         raise FileFormatError(
@@ -77,7 +87,21 @@ def load_with_about(path: str | os.PathLike[str]) -> tuple[SpikingNet, dict[str,
     return net, about if isinstance(about, dict) else {}
 
 
-def _check_sizes(net: SpikingNet) -> None:
+def _whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with packed weights unpacked."""
+    found: dict[str, Tensor] = {}
+    for key, tensor in tensors.items():
+        name, part, kind = key.rpartition(_PART)
+        if not part:
+            found[key] = tensor
+        elif kind == WHOLE:
+            found[name] = unpacked(tensor, tensors[f"{name}{_PART}{UNIT}"])
+        elif kind != UNIT or f"{name}{_PART}{WHOLE}" not in tensors:
+            raise ValueError(f"tensor {key!r} is not known")
+    return found
+
+
+def check_sizes(net: SpikingNet) -> None:
     """Run two images on the meta device, which takes neither memory nor time, and refuse what would take too much."""
     if any(s < 1 for s in net.input_shape) or math.prod(net.input_shape) > LARGEST_VALUE:
         raise ValueError(f"input shape {net.input_shape}")
@@ -107,7 +131,8 @@ def _plain(settings: dict[str, object]) -> dict[str, object]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
 
 
-def _op(entry: dict[str, Any], tensors: dict[str, Tensor]) -> Op:
+def op_of(entry: dict[str, Any], tensors: dict[str, Tensor]) -> Op:
+    """The operation that an entry of a file describes; ValueError where it describes none."""
     kind = KINDS[entry["kind"]]
     if kind is Activation:
         raise ValueError("an analog activation")

@@ -19,8 +19,10 @@ from typing import Any
 from torch import nn
 
 from ratenorm.errors import FileFormatError, UsageError
+from ratenorm.graph.net import SpikingNet
 from ratenorm.io.files import write_atomic
 from ratenorm.io.networks import NetworkSpec, load_network
+from ratenorm.io.spiking import load_with_about
 from ratenorm.io.zoo_download import HUB, fetched, from_hub
 
 FORMAT, VERSION = "ratenorm-zoo", 1
@@ -34,7 +36,10 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the index. `accuracy` is of the test images, measured on the file as it is stored."""
+    """A line of the index. `accuracy` is of the test images, measured on the file as it is stored.
+
+    `kind` is "network" (to convert) or "spiking" (converted; its accuracy is that after the steps it was trained for).
+    """
 
     name: str
     file: str
@@ -42,10 +47,13 @@ class Entry:
     bytes: int
     accuracy: float
     data: str
+    kind: str = "network"
 
     def __post_init__(self) -> None:
         if not all(isinstance(v, str) for v in (self.name, self.file, self.sha256, self.data)):
             raise ValueError("name, file, sha256 and data must be texts")
+        if self.kind not in ("network", "spiking"):
+            raise ValueError(f"kind is {self.kind!r}")
         if type(self.bytes) is not int or not 0.0 <= float(self.accuracy) <= 1.0:
             raise ValueError(f"bytes is {self.bytes!r} and accuracy {self.accuracy!r}")
         if Path(self.file).name != self.file:
@@ -85,7 +93,39 @@ def load(name: str, folder: PathLike | None = None) -> tuple[nn.Module, NetworkS
         >>> spec.model, spec.dataset, spec.input_shape
         ('cnn7', 'mnist', (1, 28, 28))
     """
+    if not name.startswith(HUB) and (known := entries(folder).get(name)) is not None and known.kind == "spiking":
+        raise UsageError(
+            f"Loading {name!r} from the zoo: it is a spiking network already. Use zoo.load_spiking({name!r})."
+        )
     return load_network(path_of(name, folder))
+
+
+def load_spiking(name: str, folder: PathLike | None = None) -> tuple[SpikingNet, NetworkSpec]:
+    """A spiking network of the zoo, and what it takes.
+
+    Args:
+        name: A name of the zoo.
+        folder: Another folder with an index.
+
+    Returns:
+        The spiking network, and the specification of the network it came from.
+
+    Raises:
+        UsageError: If there is no such network, or it is one to convert.
+
+    Example:
+        >>> import ratenorm as rn
+        >>> net, spec = rn.zoo.load_spiking("vgg16-cifar10-low-latency")
+        >>> len(net.populations), spec.dataset
+        (15, 'cifar10')
+    """
+    path = path_of(name, folder)
+    if entries(folder)[name].kind != "spiking":
+        raise UsageError(
+            f"Loading {name!r} from the zoo: it is a network to convert. Use zoo.load({name!r}) and rn.convert."
+        )
+    net, about = load_with_about(path)
+    return net, NetworkSpec.from_json(about["spec"])
 
 
 def path_of(name: str, folder: PathLike | None = None) -> Path:

@@ -64,6 +64,19 @@ _EARLY_EXIT = object_of(
     },
 )
 
+_NEUROBENCH = object_of(
+    {
+        "Footprint": _amount,
+        "ConnectionSparsity": _share,
+        "ActivationSparsity": _share,
+        "SynapticOperations": object_of({"Effective_MACs": _amount, "Effective_ACs": _amount, "Dense": _amount}),
+        "MembraneUpdates": _amount,
+        "Effective_MACs_once": _amount,
+        "images": integer(1),
+        "steps": _step,
+    }
+)
+
 _RUN = object_of(
     {
         "name": text,
@@ -88,6 +101,7 @@ _RUN = object_of(
         "calibrated": list_of(json_object),
         "spike_kind": text,
         "early_exit": _EARLY_EXIT,
+        "neurobench": _NEUROBENCH,
         "note": text,
         "images": integer(1),
         "hardware": json_object,

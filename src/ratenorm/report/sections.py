@@ -9,9 +9,9 @@ from html import escape
 from typing import Any
 
 from ratenorm.records import Record
+from ratenorm.records.papers import bibtex, reference
 from ratenorm.report import energy, inside, measures, plots, summary, tables
 from ratenorm.report.measures import Run
-from ratenorm.report.papers import reference
 from ratenorm.report.style import NARROW, SERIES, WIDE
 
 
@@ -35,7 +35,7 @@ def all_sections(records: Sequence[Record], runs: Sequence[Run], trainings: Sequ
     made += _training(trainings)
     made += _fronts(records) + _exits(runs)
     made += inside_sections(records)
-    made += _layers(runs) + _diagnosis(records) + _paper(records)
+    made += _layers(runs) + _neurobench(runs) + _diagnosis(records) + _paper(records)
     return [*made, glossary(), _origin(records)]
 
 
@@ -176,6 +176,21 @@ def _layers(runs: Sequence[Run]) -> list[Section]:
     return [Section("layers", "Layer by layer", body)] if body else []
 
 
+NEUROBENCH = (
+    "Defined as NeuroBench 2.3 defines them and measured on the first images of the set, with average pools folded "
+    "into the weights after them. MACs are of layers that see other numbers than spikes: the first one, whose constant "
+    "current NeuroBench counts at every step, and once in the column after. The other columns are per image."
+)
+
+
+def _neurobench(runs: Sequence[Run]) -> list[Section]:
+    table = tables.neurobench_table(runs)
+    if not table.rows:
+        return []
+    body = f'{table.html(sortable=True)}<p class="note">{escape(NEUROBENCH)}</p>'
+    return [Section("neurobench", "NeuroBench metrics", body)]
+
+
 def _diagnosis(records: Sequence[Record]) -> list[Section]:
     body = ""
     for i, record in enumerate(record for record in records if record.get("diagnosis")):
@@ -295,8 +310,11 @@ def _origin(records: Sequence[Record]) -> Section:
         body += f'<h3>{escape(record["title"])}</h3><dl class="facts">{rows}</dl><ul>{methods}</ul>'
         body += f"<details><summary>Configuration</summary><pre>{config}</pre></details>"
     keys = sorted({key for record in records for run in record["runs"] for key in run["papers"]} | {"horowitz2014"})
+    if any("neurobench" in run for record in records for run in record["runs"]):
+        keys.append("yik2025")
     papers = "".join(f"<li>{escape(reference(key))}</li>" for key in keys)
-    return Section("origin", "How to repeat it", f'{body}<h3>Papers</h3><ul class="papers">{papers}</ul>')
+    cited = f"<details><summary>BibTeX</summary><pre>{escape(bibtex(keys))}</pre></details>"
+    return Section("origin", "How to repeat it", f'{body}<h3>Papers</h3><ul class="papers">{papers}</ul>{cited}')
 
 
 def _hardware(hardware: dict[str, Any]) -> str:

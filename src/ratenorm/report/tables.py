@@ -150,6 +150,34 @@ def cost_table(runs: Sequence[Run]) -> Table:
     return Table("cost", "Cost of one inference", columns, tuple(_cost_row(run) for run in runs))
 
 
+def neurobench_table(runs: Sequence[Run]) -> Table:
+    """The metrics of NeuroBench, of the runs that have them."""
+    columns = (
+        "run", "images × T", "footprint (kB)", "connection sparsity (%)", "activation sparsity (%)",
+        "effective ACs (M)", "effective MACs (M)", "MACs, input once (M)", "dense (M)", "updates (M)",
+    )  # fmt: skip
+    rows = []
+    for run in runs:
+        if (found := run.data.get("neurobench")) is None:
+            continue
+        operations = found["SynapticOperations"]
+        counts = (
+            operations["Effective_ACs"], operations["Effective_MACs"], found["Effective_MACs_once"],
+            operations["Dense"], found["MembraneUpdates"],
+        )  # fmt: skip
+        rows.append(
+            (
+                run.label,
+                f"{found['images']} × {found['steps']}",
+                f"{found['Footprint'] / 1000:,.1f}",
+                f"{100 * found['ConnectionSparsity']:.2f}",
+                f"{100 * found['ActivationSparsity']:.2f}",
+                *(f"{count / 1e6:,.3f}" for count in counts),
+            )
+        )
+    return Table("neurobench", "NeuroBench metrics of one inference", columns, tuple(rows))
+
+
 def _cost_row(run: Run) -> tuple[str, ...]:
     step, macs = run.reading_step, run.ann["macs"]
     bits = energy.equivalent_bits(step)

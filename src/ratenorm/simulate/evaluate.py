@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from ratenorm.data.own_data import batches_of
 from ratenorm.errors import DataError, UsageError
 from ratenorm.graph.net import Converted, SpikingNet, run, spiking_net
 from ratenorm.simulate.heap import give_back
+from ratenorm.simulate.neurobench import images_measured, neurobench_metrics
 from ratenorm.simulate.result import Fit, LayerActivity, SimResult
 from ratenorm.simulate.simulate import EngineName, simulate
 
@@ -73,6 +74,7 @@ class Evaluation:
     seconds: float = 0.0
     engine: str = ""
     convolved: dict[str, float] = field(default_factory=dict)  # by layer: images times the share done by convolution
+    neurobench: dict[str, Any] | None = None  # of the first images, where it was asked for
 
     @property
     def choices(self) -> dict[str, float]:
@@ -174,11 +176,13 @@ def evaluate(
     fit_images: int | None = None,
     progress: Callable[[Evaluation], None] | None = None,
     so_far: Evaluation | None = None,
+    neurobench: bool = False,
 ) -> Evaluation:
     """Accuracy after every step, spikes, synaptic operations and K curves over (images, labels) batches.
 
     `fit_images` bounds the images on which K is measured (it compares every neuron at every step); None means all.
     `so_far` are the sums of batches done before: the evaluation goes on from them and `batches` are the remaining ones.
+    `neurobench` measures the metrics of NeuroBench too, on the first images, at most 20 of them.
     Under torchrun each process gives the parts (`Part`) it has, and all get the sums over all of them.
     """
     net = spiking_net(net)
@@ -206,6 +210,9 @@ def evaluate(
         with torch.no_grad():
             analog = run(net, images.to(net.device))
         total.add(result, analog, labels)
+        if neurobench and first == 0 and len(images):
+            few = images[: images_measured(len(images), steps)]
+            total.neurobench = neurobench_metrics(net, few, steps, coding=coding)
         if number % BATCHES_BETWEEN_TRIMS == 0:
             give_back()
         if progress is not None:

@@ -205,6 +205,7 @@ def watched_evaluation(
                 kept.save_if_due(so_far, done)
 
         options: dict[str, Any] = {"engine": engine, "coding": coding, "fit_images": fit_images, "progress": progress}
+        options["neurobench"] = True
         result = evaluate(net, islice(parts(batches, done), wanted - done), steps, so_far=so_far, **options)
     if kept is not None and first is None:
         kept.forget()

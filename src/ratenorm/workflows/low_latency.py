@@ -99,6 +99,8 @@ def low_latency(config: LowLatencyConfig, folder: RunFolder, *, show: bool = Tru
     data = config.data.of(spec).train()
     # Held out first: with fewer images the held-out ones are still those that the network has not learned from.
     train, held_out = hold_out(data, config.training.holdout, config.training.seed)
+    # Kept in the file: early exit and diagnosis look for these images.
+    spec = replace(spec, held_out=None if held_out is None else (len(held_out), config.training.seed))
     if config.images is not None:
         train = train.subset(range(min(config.images, len(train))))
     graph, report = lower(model, torch.zeros(1, *spec.input_shape))

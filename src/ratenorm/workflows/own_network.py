@@ -1,4 +1,4 @@
-"""A user's own network on the command line: `--model package.module:factory` with weights in safetensors."""
+"""A user's own network on the command line: `--model package.module:factory` with weights in safetensors, or ONNX."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 
 from ratenorm.data import NORMALISATIONS, measure_normalisation
 from ratenorm.errors import FileFormatError, UsageError
+from ratenorm.interop.onnx_import import load_onnx
 from ratenorm.io.networks import NetworkSpec, load_network
 from ratenorm.workflows.data import DataConfig
 
@@ -23,7 +24,7 @@ def load_any(
     """A network file of ours, or with a factory the user's own network and its weights.
 
     Args:
-        path: The network file, or the weights (a state_dict saved as safetensors).
+        path: The network file, an ONNX file, or the weights (a state_dict saved as safetensors).
         factory: "package.module:function", called without arguments, gives the network.
         data: Images of the user's network: its classes, size and normalisation are read from them.
 
@@ -34,20 +35,28 @@ def load_any(
         UsageError: If the factory cannot be called, or gives something else than a network.
         FileFormatError: If the weights cannot be read or do not fit.
     """
-    if factory is None:
+    onnx = Path(path).suffix == ".onnx"
+    if factory is None and not onnx:
         return load_network(path)
+    if factory is not None and onnx:
+        raise UsageError(f"Loading {path}: an ONNX file is a network by itself; leave --model out.")
+    name = Path(path).name if factory is None else factory
     if data is None:
         raise UsageError(
-            f"Loading the network of {factory}: its data set is not known. Name it, for its classes and normalisation."
+            f"Loading the network of {name}: its data set is not known. Name it with --data, for its classes and "
+            "normalisation."
         )
-    model = _make(factory)
-    _fill(model, Path(path), factory)
     images = data.train()
+    if factory is None:
+        model = load_onnx(path, shape=images.image_shape)
+    else:
+        model = _make(factory)
+        _fill(model, Path(path), factory)
     known = NORMALISATIONS.get(images.name)
     normalise = measure_normalisation(images) if known is None else known
     channels, height, width = images.image_shape
     spec = NetworkSpec(
-        factory,
+        name,
         "own",
         len(images.classes),
         channels,

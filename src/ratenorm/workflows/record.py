@@ -49,6 +49,8 @@ def run_entry(
         "membrane_updates": result.neurons,
         "layers": [_layer(net, layer, images, result.steps) for layer in result.layers],
     }
+    if result.neurobench is not None:
+        entry["neurobench"] = result.neurobench
     if calibrated:
         entry["calibrated"] = [dict(one) for one in calibrated]
     if any(isinstance(node.op, Fire) and node.op.signed for node in net.populations):
