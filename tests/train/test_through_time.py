@@ -258,3 +258,11 @@ def test_a_weight_moves_by_a_share_of_the_size_of_its_tensor() -> None:
     scales = [scale for key, scale in Unrolled(wide, 3).scales.items() if key.endswith("/weight")]
     assert scales
     assert scales == [0.25] * len(scales)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_fewer_steps_are_the_first_ones(steps: int) -> None:
+    x = pixels(image_set())
+    made = Unrolled(converted().net, 3)
+    assert torch.allclose(made(x, steps), made(x)[:steps], atol=1e-6)
+    assert len(made(x, steps)) == steps
