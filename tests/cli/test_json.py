@@ -22,6 +22,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def test_zoo_and_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert [entry["name"] for entry in printed(capsys, "zoo", "list", "vgg16-*")] == [
         "vgg16-cifar10",
+        "vgg16-cifar10-low-latency",
         "vgg16-cifar10-relu",
     ]
     assert {"name", "state", "detail"} <= printed(capsys, "doctor")[0].keys()

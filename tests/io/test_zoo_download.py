@@ -121,7 +121,7 @@ def test_a_damaged_copy_in_the_cache_is_found(served: Behaviour, cache: Path, mo
 
 
 def test_names_are_listed_by_pattern() -> None:
-    assert zoo.list("vgg16-*") == ["vgg16-cifar10", "vgg16-cifar10-relu"]
+    assert zoo.list("preact_resnet20-*-s1*") == ["preact_resnet20-cifar10-s1", "preact_resnet20-cifar10-s1-relu"]
     assert zoo.list("nothing*") == []
 
 

@@ -50,9 +50,10 @@ def test_a_wheel_without_a_core_has_all_else(without_compiler: Path) -> None:
     assert not list(package.rglob("_core*.so"))
     assert (package / "data/mnist/train-images-idx3-ubyte.xz").exists()
     assert (package / "zoo_files/index.json").exists()
-    assert {p.name for p in package.glob("zoo_files/*.safetensors")} == {
-        p.name for p in (ROOT / "zoo").glob("*.safetensors")
-    }
+    carried = {p.name: p.stat().st_size for p in package.glob("zoo_files/*.safetensors")}
+    small = {p.name: p.stat().st_size for p in (ROOT / "zoo").glob("*.safetensors") if p.stat().st_size < 1_000_000}
+    assert carried == small
+    assert 0 < sum(carried.values()) <= 5_000_000
 
 
 def test_it_simulates_on_the_dense_engine_and_says_once_how_to_get_the_other(without_compiler: Path) -> None:

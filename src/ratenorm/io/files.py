@@ -257,7 +257,7 @@ def _read(path: Path, kind: str) -> bytes:
         with regular(path) as (file, size):
             if size > SIZE_LIMIT:
                 raise FileFormatError(f"Reading {path}: {size} bytes are more than the {SIZE_LIMIT} a {kind} may have.")
-            return file.read(SIZE_LIMIT + 1)
+            return file.read(size)
     except FileNotFoundError as error:
         raise FileFormatError(f"Reading {path}: there is no such file.") from error
     except OSError as error:

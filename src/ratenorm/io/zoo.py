@@ -72,7 +72,7 @@ def names(pattern: str = "*", folder: PathLike | None = None) -> builtins.list[s
     Example:
         >>> import ratenorm as rn
         >>> rn.zoo.list("vgg16-*")
-        ['vgg16-cifar10', 'vgg16-cifar10-relu']
+        ['vgg16-cifar10', 'vgg16-cifar10-low-latency', 'vgg16-cifar10-relu']
     """
     return sorted(name for name in entries(folder) if fnmatchcase(name, pattern))
 

@@ -114,7 +114,7 @@ def _parse(path: Path) -> Record:
                 raise FileFormatError(
                     f"{path} has {size:,} bytes; a record has at most {SIZE_LIMIT:,}. It is not a record of ratenorm."
                 )
-            text = file.read(SIZE_LIMIT).decode("utf-8")
+            text = file.read(size).decode("utf-8")
         record = json.loads(text, **_STRICT)
         json.dumps(record, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
     except OSError as error:

@@ -84,17 +84,17 @@ def neurobench_metrics(
     neurons = sum(net.neurons.values())
     weights = [node.op.weight for node in net.nodes if isinstance(node.op, Conv | Linear)]
     total = sum(w.numel() for w in weights)
-    return {
-        "Footprint": sum(t.numel() * t.element_size() for node in net.nodes for t in node.op.tensors().values()),
-        "ConnectionSparsity": sum(int((w == 0).sum()) for w in weights) / total if total else 0.0,
+    return {  # in the order in which files keep them, so that a resumed evaluation prints the same
         "ActivationSparsity": 1.0 - run.spikes / (neurons * steps * images) if neurons else 0.0,
-        "SynapticOperations": {
-            "Effective_MACs": run.macs / images,
-            "Effective_ACs": run.acs / images,
-            "Dense": run.dense / images,
-        },
-        "MembraneUpdates": run.updates / images,
+        "ConnectionSparsity": sum(int((w == 0).sum()) for w in weights) / total if total else 0.0,
         "Effective_MACs_once": (run.macs - run.repeated) / images,
+        "Footprint": sum(t.numel() * t.element_size() for node in net.nodes for t in node.op.tensors().values()),
+        "MembraneUpdates": run.updates / images,
+        "SynapticOperations": {
+            "Dense": run.dense / images,
+            "Effective_ACs": run.acs / images,
+            "Effective_MACs": run.macs / images,
+        },
         "images": images,
         "steps": steps,
     }
