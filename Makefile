@@ -109,7 +109,7 @@ reproduce: .venv/installed ## the paper's tables and figures: trains what is mis
 torture: .venv/installed   ## kill, interrupt, mutate, fill the disk: figures in benchmarks/results/torture.json; again: goes on after a stop
 	PYTHONPATH=. $(BIN)/python benchmarks/torture.py $(TORTURE)
 
-mutants: .venv/installed   ## 200 faults put into the package, one at a time: do the tests notice? (an hour; resumes after a stop)
+mutants: .venv/installed   ## 200 faults put into the package, one at a time: do the tests notice? (half an hour; resumes after a stop)
 	PYTHONPATH=benchmarks nice -n 10 $(BIN)/python benchmarks/mutants.py $(MUTANTS)
 
 clean:         ## remove what the other targets made

@@ -21,8 +21,8 @@ from mutating.trial import Copy
 # Tests of what is mutated. Left out: browsers, installations, and trials of killing, which tell nothing about sums.
 TESTS = (
     "tests/core", "tests/laws", "tests/convert", "tests/graph", "tests/contracts", "tests/simulate", "tests/strangers",
-    "tests/train", "tests/diagnose", "tests/workflows", "tests/io", "tests/data", "tests/models", "tests/cli",
-    "tests/test_records.py", "tests/test_objects.py", "tests/robustness/test_golden.py",
+    "tests/train", "tests/interop", "tests/diagnose", "tests/workflows", "tests/io", "tests/data", "tests/models",
+    "tests/cli", "tests/test_records.py", "tests/test_objects.py", "tests/robustness/test_golden.py",
     "tests/robustness/test_bad_numbers.py", "tests/robustness/test_hostile.py", "tests/robustness/test_nothing_lost.py",
 )  # fmt: skip
 # Code that runs in processes of its own is not seen by coverage.

@@ -36,7 +36,7 @@ from ratenorm.convert.thresholds import (
     spike_norm,
 )
 from ratenorm.convert.thresholds.base import registry
-from ratenorm.core.losses import omega
+from ratenorm.core.losses import ceiling_for_omega, omega
 from ratenorm.core.rate_norm import RateNorm
 from ratenorm.errors import CalibrationError, ConversionError, UsageError
 from ratenorm.graph.net import run
@@ -341,6 +341,16 @@ def test_equal_omega_is_what_it_says(wanted: float) -> None:
     assert float(silent.value()) == 0.0
 
 
+@pytest.mark.parametrize("end", [0.0, 1 / 512 - 2**-20])
+@pytest.mark.parametrize("wanted", [1.02, 1.1, 1.2])
+def test_the_counted_ceiling_is_right_to_one_part_in_1000(wanted: float, end: float) -> None:
+    """Values at the ends of the places they are counted in, where the middle of a place is furthest from them."""
+    u = 1.0 + torch.randint(256, (20_000,), generator=torch.Generator().manual_seed(0)) / 256 + end
+    counted = OmegaCeiling(wanted)
+    counted.update(u)
+    assert float(counted.value()) == pytest.approx(ceiling_for_omega(u.double(), wanted), rel=1e-3)
+
+
 def test_the_value_of_a_spike_is_kept() -> None:
     """A ReLU site: amplitude = threshold. Scaling with `preserve` keeps that, without it the amplitude stays."""
     top, kept, free = (scales(m, images()) for m in (MaxNorm(), Scaled(MaxNorm(), 0.5), Scaled(MaxNorm(), 0.5, False)))
@@ -533,3 +543,11 @@ def test_spike_norm_behind_max_pooling_sees_the_spikes_that_pass() -> None:
             largest = max(largest, float((model.second(passed) - 0.5 * passed).amax()))
     assert found[0].threshold.item() == theta
     assert found[1].threshold.item() == largest
+
+
+def test_spike_norm_takes_one_image_and_one_step() -> None:
+    x = images(4)
+    assert all((scale.threshold > 0).all() for scale in scales(SpikeNorm(steps=1, images=1), x).values())
+    for steps, count in ((0, 1), (1, 0)):
+        with pytest.raises(UsageError, match="both must be at least 1"):
+            SpikeNorm(steps=steps, images=count)

@@ -8,7 +8,14 @@ from torch import nn
 
 from builders import tiny_cnn, tiny_conversion
 from ratenorm.convert.convert import convert
-from ratenorm.convert.thresholds import Fixed, GaussianThresholds, LocalThresholds, Override, read_out_start
+from ratenorm.convert.thresholds import (
+    ChannelNorm,
+    Fixed,
+    GaussianThresholds,
+    LocalThresholds,
+    Override,
+    read_out_start,
+)
 from ratenorm.convert.thresholds.gaussian import best_threshold
 from ratenorm.errors import CalibrationError, UsageError
 from ratenorm.simulate.simulate import simulate
@@ -76,6 +83,15 @@ def test_the_read_out_starts_when_a_spike_can_have_arrived() -> None:
     assert read_out_start(conversion.net, conversion.analog, x, 3) == 0
     with pytest.raises(CalibrationError, match="'1' never fires on these images"):
         read_out_start(conversion.net, conversion.analog, -x, 10)
+
+
+def test_the_read_out_waits_for_a_mean_neuron_of_a_layer() -> None:
+    """Thresholds 1, 2, 3 and 2 from a half of them on: 1 is missing on average, and channel 3 brings 3/8 a step."""
+    layer = nn.Linear(1, 4, bias=False)
+    layer.weight.data = torch.tensor([[1.0], [2.0], [3.0], [2.0]])
+    x = torch.tensor([[1.0]] + 7 * [[0.0]])
+    made = convert(nn.Sequential(layer, nn.ReLU(), nn.Linear(4, 2)), ChannelNorm(), example=x, calibration=x, v0=0.5)
+    assert read_out_start(made.net, made.analog, x, 100) == round(1.0 / (3 / 8))
 
 
 @pytest.mark.parametrize("wrong", [lambda: LocalThresholds(0), lambda: GaussianThresholds(0)])

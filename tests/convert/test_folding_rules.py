@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -92,3 +93,16 @@ def test_a_factor_as_one_entry_a_channel() -> None:
     assert channel_vector(torch.tensor([3.0]), (2, 4, 4)).tolist() == [3.0, 3.0]
     assert channel_vector(torch.rand(4), (2, 4, 4)) is None  # along the last dimension
     assert channel_vector(torch.rand(2), (2,)) is not None
+
+
+@pytest.mark.parametrize("values", [(2.0, 3.0), (2.0, -0.5)])
+def test_a_scale_of_channels_goes_past_a_flattening_into_the_weights(values: tuple[float, ...]) -> None:
+    linear = Linear(torch.randn(3, 32), torch.randn(3))
+    net = graph(("a", scale(*values), (INPUT,)), ("r", Reshape((32,)), ("a",)), ("l", linear, ("r",)))
+    assert left(net, IMAGE) == []
+    rows = graph(("a", scale(*values), (INPUT,)), ("r", Reshape((2, 16)), ("a",)), ("c", rowwise(), ("r",)))
+    assert left(rows, IMAGE) == []
+
+
+def rowwise() -> Conv:
+    return Conv(torch.randn(4, 2, 3), None, stride=(1,), padding=(1, 1), dilation=(1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.prune import l1_unstructured
+from torch.optim.swa_utils import AveragedModel
 
 from ratenorm import MaxNorm, adapt, convert, inspect, simulate
+from ratenorm.convert.copying import own_copy
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import sites
 from ratenorm.errors import ConversionError
@@ -392,3 +396,47 @@ def test_average_pools_are_compared_with_the_network(pool: str) -> None:
 def test_the_largest_finite_clip_is_a_clip() -> None:
     report = inspect(between(lambda x: x.clamp(0.0, math.inf)), X[:1])
     assert any(entry.what.startswith("ReLU") for entry in report.of("site"))
+
+
+def test_a_copy_of_a_model_holds_no_results_of_autograd() -> None:
+    """Where a hook computes the weight it is one, and such a model cannot be copied again."""
+    layer = l1_unstructured(nn.Linear(4, 4), "weight", 0.5)
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(layer)
+    copied = own_copy(layer)
+    assert torch.equal(copy.deepcopy(copied)(torch.ones(1, 4)), layer(torch.ones(1, 4)))
+
+
+def test_wrappers_inside_a_model_are_taken_off() -> None:
+    """DataParallel and averaged weights find their way to a GPU, or count; nothing of them may stay in the copy."""
+    inner = nn.Linear(4, 4)
+    copied = own_copy(nn.Sequential(nn.DataParallel(inner), nn.Sequential(AveragedModel(inner))))
+    assert [type(module) for module in copied.modules() if not isinstance(module, nn.Sequential)] == [nn.Linear] * 2
+    assert torch.equal(copied(torch.ones(1, 4)), inner(inner(torch.ones(1, 4))))
+
+
+class OnADevice(Tensor):
+    """Images on a GPU, as far as a machine without one can have them: no operation mixes them with the CPU's."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not Tensor.cpu and func.__name__ != "__get__":
+            raise RuntimeError("Expected all tensors to be on the same device")
+        with torch._C.DisableTorchFunctionSubclass():
+            found = func(*args, **(kwargs or {}))
+            return found.as_subclass(Tensor) if isinstance(found, Tensor) else found
+
+
+def test_an_example_on_a_device_is_brought_to_the_copy_of_the_network() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2))
+    assert convert(model, MaxNorm(), example=X[:1].as_subclass(OnADevice), calibration=X).net.neurons == {"2": 4}
+
+
+def test_the_last_cast_of_a_network_does_not_decide_its_precision() -> None:
+    class Cast(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.float()
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.ReLU(), nn.Linear(4, 2), Cast())
+    graph, _ = lower(model.double(), X[:1].double())
+    assert graph.dtypes == {torch.float64}

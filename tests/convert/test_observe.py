@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from builders import tiny_mlp
+from builders import tiny_cnn, tiny_mlp
 from ratenorm.convert.calibration import Calibration
+from ratenorm.convert.convert import convert
 from ratenorm.convert.lower import lower
 from ratenorm.convert.observe import ChannelMaximum, ExactPercentile, Maximum, observe
+from ratenorm.convert.thresholds import ChannelNorm, EqualOmega, Latency, MaxNorm, Method, Percentile
 from ratenorm.errors import CalibrationError
 
 whole_numbers = st.lists(st.integers(0, 12), min_size=1, max_size=200)  # many ties
@@ -47,6 +49,19 @@ def test_only_the_tail_is_kept() -> None:
         assert statistic.tail.numel() + statistic.waiting <= 2 * statistic.keep + 1000
     assert statistic.keep == 1001
     assert float(statistic.value()) == pytest.approx(float(numpy.percentile(values.double().numpy(), 99)), rel=1e-6)
+
+
+def test_what_lies_below_a_full_tail_is_not_even_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the tail is sorted out when as many values wait as it is long, not at every batch."""
+    statistic, sorted_out, plain = ExactPercentile(99.0, 100_000), [], ExactPercentile._shrink
+    monkeypatch.setattr(ExactPercentile, "_shrink", lambda self: sorted_out.append(self.waiting) or plain(self))
+    for part in torch.rand(200, 100).cumsum(0):  # each larger than the last, so that all of them matter
+        statistic.update(part)
+    assert all(waiting + 100 >= statistic.keep for waiting in sorted_out)
+    assert sorted_out
+    waiting = statistic.waiting
+    statistic.update(torch.zeros(1000))
+    assert statistic.waiting == waiting
 
 
 def test_a_wrong_number_of_values_is_noticed() -> None:
@@ -85,3 +100,21 @@ def test_values_are_seen_in_units_of_the_pre_activation() -> None:
         graph, _ = lower(nn.Sequential(layer).eval(), torch.rand(1, 3))
         data = Calibration(torch.tensor([[0.5, 1.5, -1.0]]))
         assert observe(graph, Calibration(data), lambda _: Maximum())["0"].item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [MaxNorm(), ChannelNorm(), Percentile(99.0), EqualOmega(1.5), Latency(steps=4, batch_size=4)],
+    ids=lambda m: m.label,
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_thresholds_have_the_precision_of_the_network(method: Method, kind: torch.dtype, default: torch.dtype) -> None:
+    x = torch.rand(12, 1, 8, 8, dtype=kind)
+    model = tiny_cnn().to(kind)
+    torch.set_default_dtype(default)
+    try:
+        made = convert(model, method, example=x[:1], calibration=x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {scale.threshold.dtype for scale in made.scales.values()} == {kind}

@@ -24,6 +24,7 @@ _g = torch.Generator().manual_seed(0)
 W2, W1, WL = (torch.randn(s, generator=_g) for s in ((4, 2, 3, 3), (4, 4, 3), (5, 6)))
 B4, B5 = torch.randn(4, generator=_g), torch.randn(5, generator=_g)
 ZERO = torch.zeros(())
+BOUNDS = torch.tensor([0.0, 0.5, 0.0, -0.25]).view(4, 1, 1)
 MEAN, VAR = torch.randn(4, generator=_g), torch.rand(4, generator=_g) + 0.1
 
 
@@ -101,6 +102,7 @@ ACTIVATIONS = {
     "F.relu, clamp_max": (lambda x: F.relu(x).clamp_max(0.5), IMAGE),
     "F.relu, clamp_max by channel": (lambda x: torch.minimum(x, B4.view(4, 1, 1)), IMAGE),
     "torch.maximum": (lambda x: torch.maximum(x, ZERO), IMAGE),
+    "torch.maximum with a bound for each channel": (lambda x: torch.maximum(x, BOUNDS), IMAGE),
     "torch.max": (lambda x: torch.max(B4.view(1, 4, 1, 1), x), IMAGE),
     "torch.fmax": (lambda x: torch.fmax(x, torch.zeros_like(x)), IMAGE),
     "torch.minimum": (lambda x: torch.minimum(x, 0.5 * torch.ones_like(x)), IMAGE),
@@ -350,6 +352,13 @@ def test_every_activation_is_one_site(spelling: str) -> None:
     assert len(sites(graph)) == 1
     assert len(report.of("site")) == 1
     assert "neurons" in report.of("site")[0].what
+
+
+@pytest.mark.parametrize("spelling", LAYERS | POOLS)
+def test_the_report_names_every_layer_and_pool(spelling: str) -> None:
+    entry, shape = ALL[spelling]
+    _, report = lower(as_module(entry), torch.randn(1, *shape))
+    assert [e for e in report.entries if e.kind in ("layer", "fold", "replaced", "dropped")]
 
 
 def test_no_spelling_is_left_out() -> None:

@@ -357,6 +357,22 @@ def test_networks_that_cannot_be_traced_are_refused_with_the_fix(model: nn.Modul
         convert(model.eval(), MaxNorm(), example=IMAGE, calibration=IMAGE)
 
 
+def decide(x: Tensor) -> bool:
+    return bool(x.sum() > 0)
+
+
+class Decides(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x) if decide(x) else x
+
+
+@pytest.mark.parametrize("kind", [Forks, Decides])
+def test_a_refusal_names_the_line_of_the_user_s_own_forward(kind: type[nn.Module]) -> None:
+    line = kind.forward.__code__.co_firstlineno + 1
+    with pytest.raises(ConversionError, match=rf"at test_tracing\.py:{line}\."):
+        convert(nn.Sequential(kind()).eval(), MaxNorm(), example=IMAGE, calibration=IMAGE)
+
+
 def test_an_optional_input_is_a_constant() -> None:
     graph, _ = lower(Optional().eval(), IMAGE)
     torch.testing.assert_close(run(graph, IMAGE), F.relu(IMAGE) * 2.0)

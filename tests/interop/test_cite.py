@@ -10,7 +10,7 @@ from torch import nn
 
 import ratenorm as rn
 from ratenorm.errors import UsageError
-from ratenorm.records.papers import PAPERS, bibtex
+from ratenorm.records.papers import PAPERS, bibtex, reference
 
 
 def test_a_conversion_names_its_methods() -> None:
@@ -35,6 +35,13 @@ def test_every_entry_is_whole() -> None:
         first = paper.authors.removesuffix(" et al.").split(", ")[0].rpartition(" ")[2]
         assert f"{{{first}, " in text
     assert "% nobody1999" in bibtex(["nobody1999"])
+
+
+def test_a_reference_is_shown_whole_and_an_unknown_key_as_it_stands() -> None:
+    for key, paper in PAPERS.items():
+        assert paper.title in reference(key)
+        assert str(paper.year) in reference(key)
+    assert reference("nobody1999").startswith("nobody1999")
 
 
 def test_what_cannot_be_cited() -> None:

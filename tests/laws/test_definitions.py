@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from builders import chain
+from builders import chain, tiny_conversion
 from ratenorm import zoo
 from ratenorm.convert.calibration import Calibration
 from ratenorm.convert.convert import convert, spiking
@@ -258,6 +258,18 @@ def test_a_max_pool_keeps_its_state_and_counts_its_operations(name: str, engine:
     assert len(after.answered_at.unique()) > 1
     assert torch.equal(early.answered_at, after.answered_at)
     assert torch.equal(early.logits, after.logits)
+
+
+def test_how_rates_fit_is_summed_over_batches() -> None:
+    conversion, x = tiny_conversion()
+    labels = torch.zeros(len(x), dtype=torch.int64)
+    whole = evaluate(conversion.net, [(x, labels)], 5)
+    parts = [(x[at : at + 4], labels[at : at + 4]) for at in range(0, len(x), 4)]
+    for one, other in zip(whole.layers, evaluate(conversion.net, parts, 5).layers, strict=True):
+        assert one.fit is not None
+        assert other.fit is not None
+        torch.testing.assert_close(one.fit.error, other.fit.error)
+        assert (one.fit.total, one.fit.power) == pytest.approx((other.fit.total, other.fit.power))
 
 
 def relayed(net: SpikingNet, x: Tensor, steps: int) -> dict[str, Tensor]:

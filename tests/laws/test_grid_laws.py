@@ -10,10 +10,10 @@ from torch import nn
 
 from builders import chain, fire, randomise_batch_norm_
 from ratenorm.convert.convert import convert
-from ratenorm.convert.grid import BITS, on_grid
+from ratenorm.convert.grid import BITS, _unit, on_grid
 from ratenorm.convert.thresholds import ChannelNorm, MaxNorm, Method
-from ratenorm.graph.net import SpikingNet
-from ratenorm.graph.ops import Affine, AvgPool, Conv, Linear
+from ratenorm.graph.net import INPUT, Node, SpikingNet
+from ratenorm.graph.ops import Affine, AvgPool, Concat, Conv, Input, Linear, MaxPool
 from ratenorm.models import build
 from ratenorm.simulate.simulate import simulate
 
@@ -130,3 +130,19 @@ def test_what_lies_on_no_grid_is_left_alone() -> None:
     for name in ("image", "behind nine", "behind scale"):
         assert torch.equal(rounded[name].op.weight, weight), name
     assert torch.equal(rounded["scale"].op.scale, scale)
+
+
+@pytest.mark.parametrize("parts", [("mean", "largest"), ("largest", "mean"), ("largest", "largest")])
+def test_what_reaches_a_layer_is_a_multiple_of_its_unit(parts: tuple[str, str]) -> None:
+    """Of spikes that come over different pools the smallest unit counts."""
+    window = ((2, 2), (2, 2), (0, 0))
+    nodes = [Node(INPUT, Input()), Node("first", fire(), (INPUT,)), Node("mean", AvgPool(*window), ("first",))]
+    nodes += [Node("largest", MaxPool(*window, (1, 1)), ("first",)), Node("both", Concat(1), parts)]
+    nodes.append(Node("conv", Conv(torch.randn(3, 4, 3, 3), None), ("both",)))
+    net = SpikingNet(tuple(nodes), "conv", (2, 8, 8))
+    spikes = (torch.rand(5, 2, 8, 8) < 0.5).float()
+    arriving = torch.cat([net[part].op(spikes) for part in parts], 1)
+    unit = _unit(net, "conv")
+    assert unit is not None
+    assert torch.equal((arriving / unit).round() * unit, arriving)
+    assert unit == arriving[arriving > 0].min()

@@ -113,3 +113,13 @@ def test_levels_out_of_range_are_refused(wrong: dict[str, int]) -> None:
 def test_the_layer_without_levels_has_no_parameter() -> None:
     assert not list(RateNorm().parameters())
     assert not list(nn.Sequential(RateNorm()).parameters())
+
+
+@pytest.mark.parametrize("levels", [1, 2, 4])
+def test_at_the_ends_of_the_interval_the_gradient_is_zero(levels: int) -> None:
+    """1 for -theta/2L < x < theta - theta/2L, else 0: the ends are outside. Dyadic numbers, so that x lies on them."""
+    theta, half = 2.0, 1.0 / levels
+    x = torch.tensor([-half, -half + 1 / 64, theta - half - 1 / 64, theta - half], requires_grad=True)
+    Quantise.apply(x, torch.tensor(theta), levels).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]

@@ -92,3 +92,18 @@ def test_an_error_of_the_step_itself_is_not_hidden() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         compiled_step(broken, "eager")()
+
+
+def test_what_failed_once_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed compilation takes seconds: a simulation of T steps may pay them once, not T times."""
+    tries = []
+
+    def refuse(*_: object) -> None:
+        tries.append(1)
+        raise torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("no compiler"), None)
+
+    monkeypatch.setattr(module, "_compiled", lambda plain, backend: refuse)
+    monkeypatch.setattr(module, "_say_once", lambda *_: None)
+    step = compiled_step(lambda x: 2 * x)
+    assert [step(x) for x in (1, 2, 3)] == [2, 4, 6]
+    assert len(tries) == 1

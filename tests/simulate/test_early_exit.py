@@ -12,6 +12,7 @@ from ratenorm.core.coding import Constant, Poisson
 from ratenorm.errors import DataError, UsageError
 from ratenorm.simulate.early_exit import (
     EarlyExit,
+    _Rules,
     confidence,
     fit_early_exit,
     settle_afterwards,
@@ -156,3 +157,10 @@ def test_the_allowed_loss_holds_on_images_that_the_rule_was_not_fitted_on() -> N
         full = float((fresh[-1].argmax(-1) == labels).double().mean())
         lost.append(full - settle_afterwards(rule, fresh).accuracy(labels))
     assert sum(lost) / len(lost) <= 0.01
+
+
+@pytest.mark.parametrize(("images", "fits"), [(99, 1), (100, 3)])
+def test_from_100_images_on_a_rule_is_scored_on_images_it_was_not_fitted_on(images: int, fits: int) -> None:
+    """On all of them, and from 100 on also on either half."""
+    sure, right = torch.rand(2, images), torch.ones(2, images, dtype=torch.float64)
+    assert len(_Rules(sure, right)._fitted) == fits

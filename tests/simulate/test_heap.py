@@ -7,15 +7,24 @@ import ctypes
 import pytest
 
 from ratenorm.simulate import heap
+from ratenorm.simulate.heap import _trim
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
-    heap._trim.cache_clear()
+    _trim.cache_clear()
 
 
 def test_memory_is_handed_back_by_glibc() -> None:
     assert heap.give_back() == hasattr(ctypes.CDLL(None), "malloc_trim")
+
+
+def test_all_unused_memory_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`malloc_trim` is told how much to keep: nothing."""
+    kept = []
+    monkeypatch.setattr(heap, "_trim", lambda: kept.append)
+    assert heap.give_back()
+    assert kept == [0]
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from ratenorm.train.checkpoint import Checkpoint, read_checkpoint, write_checkpo
 from ratenorm.train.config import Stage1, Stage2
 from ratenorm.train.from_relu import start_from_relu_
 from ratenorm.train.interrupt import Interrupted, Interrupts
+from ratenorm.train.loop import Position
 from ratenorm.train.stage1 import _AccuracyStage, train_accuracy
 from ratenorm.train.stage2 import _LatencyStage, train_latency
 
@@ -281,3 +283,13 @@ def test_layers_keep_their_thresholds_through_a_resume_of_stage_2(tmp_path: Path
     assert [float(a.threshold) for _, a in rate_norm_layers(model)] == [
         float(b.threshold) for _, b in rate_norm_layers(again)
     ]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epoch": -1}, {"batch": -1}, {"logged": -1}, {"batch": 1.0}, {"seconds": -1.0}, {"seconds": math.inf}]
+)
+def test_a_place_that_no_training_reaches_is_refused(wrong: dict[str, float]) -> None:
+    known = Position().to_json()
+    assert Position.from_json(dict(known), 3) == Position()
+    with pytest.raises(ValueError, match="batch"):
+        Position.from_json({**known, **wrong}, 3)

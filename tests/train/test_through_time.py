@@ -17,10 +17,10 @@ from random_networks import recipes
 from ratenorm.calibrators import StepBias, calibrate
 from ratenorm.convert.convert import Conversion, convert
 from ratenorm.convert.thresholds import EqualOmega, Fixed, MaxNorm
-from ratenorm.data import Augment, ImageSet
+from ratenorm.data import Augment, Batches, ImageSet
 from ratenorm.errors import TrainingError, UsageError
 from ratenorm.graph.net import Node
-from ratenorm.graph.ops import Fire, MaxPool
+from ratenorm.graph.ops import Conv, Fire, Linear, MaxPool
 from ratenorm.io.run_folder import RunFolder
 from ratenorm.io.spiking import load, save
 from ratenorm.simulate.simulate import simulate
@@ -193,3 +193,76 @@ def test_memory_is_stated_before_work_begins(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(through_time, "available_memory", lambda: 1000)
     with pytest.raises(TrainingError, match=r"takes about [\d,]+ MB, and 0 MB are free"):
         train_through_time(converted(), image_set(), SHORT, show=False)
+
+
+def test_an_epoch_reports_the_accuracy_after_every_step_on_images_held_out() -> None:
+    """As the dense engine has it on the network that is returned."""
+    data = image_set()
+    _, held = through_time.hold_out(data, SHORT.holdout, SHORT.seed)
+    done, history = train_through_time(converted(), data, replace(SHORT, lr=5e-2, epochs=4), show=False)
+    logits = simulate(done.net, pixels(held), 3, engine="dense").logits
+    right = (logits.argmax(-1) == held.labels).double().mean(1).tolist()
+    assert [history[-1][f"accuracy_at_{t}"] for t in (1, 2, 3)] == right
+    assert history[-1]["accuracy"] == right[-1]
+    _, silent = train_through_time(converted(), data, replace(SHORT, holdout=0), show=False)
+    assert "accuracy" not in silent[-1]
+
+
+def stage(config: ThroughTime, teacher: Any = None) -> Any:
+    batches = Batches(image_set(), config.batch_size)
+    return through_time._Stage(Unrolled(converted().net, config.steps), teacher, batches, None, config)
+
+
+def test_the_learning_rate_rises_in_a_line_and_falls_to_zero() -> None:
+    config = replace(SHORT, epochs=40, warmup=0.25, lr=1.0)
+    made = stage(config)
+    rates = [made._rate(step) for step in range(made.last + 1)]
+    peak = rates.index(max(rates))
+    assert rates[peak] == pytest.approx(1.0, abs=1e-3)
+    assert peak / made.last == pytest.approx(0.25, abs=0.01)
+    half = (peak + made.last) // 2
+    assert rates[peak // 2] == pytest.approx(0.5, abs=0.02)
+    assert rates[half] == pytest.approx(0.5, abs=0.02)
+    assert rates[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_teacher_without_a_share_is_not_asked() -> None:
+    def teacher(_: Tensor) -> Tensor:
+        raise AssertionError("asked")
+
+    x, labels = pixels(image_set())[:8], image_set().labels[:8]
+    assert stage(replace(SHORT, teacher=0.0), teacher).step(x, labels, 0)["loss"] > 0
+
+
+def test_an_infinite_gradient_does_not_reach_the_weights() -> None:
+    made = stage(replace(SHORT, teacher=0.0))
+    before = {name: value.detach().clone() for name, value in made.model.values.items()}
+    next(iter(made.model.values.values())).register_hook(lambda g: g * torch.inf)
+    found = made.step(pixels(image_set())[:8], image_set().labels[:8], 0)
+    assert not torch.isfinite(torch.tensor(found["gradient"]))
+    assert all(torch.equal(value, before[name]) for name, value in made.model.values.items())
+
+
+def test_a_weight_moves_by_a_share_of_the_size_of_its_tensor() -> None:
+    """However many weights there are: Adam moves each by the learning rate times the root of their mean square."""
+    net = converted().net
+    wide = replace(
+        net,
+        nodes=tuple(
+            replace(n, op=replace(n.op, weight=torch.full_like(n.op.weight, 0.25)))
+            if isinstance(n.op, Conv | Linear)
+            else n
+            for n in net.nodes
+        ),
+    )
+    scales = [scale for key, scale in Unrolled(wide, 3).scales.items() if key.endswith("/weight")]
+    assert scales
+    assert scales == [0.25] * len(scales)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_fewer_steps_are_the_first_ones(steps: int) -> None:
+    x = pixels(image_set())
+    made = Unrolled(converted().net, 3)
+    assert torch.allclose(made(x, steps), made(x)[:steps], atol=1e-6)
+    assert len(made(x, steps)) == steps

@@ -312,7 +312,13 @@ def _check_function(graph: Graph, traced: Traced, example: Tensor, max_pool: str
         expected = traced.original(noise.clone())
     found = run(graph, noise)
     tolerance = 1e-3 * max(1e-6, float(expected.nan_to_num(0.0, 0.0, 0.0).abs().amax()))
-    if found.shape != expected.shape or not torch.allclose(found, expected, 1e-3, tolerance, equal_nan=True):
+    if found.shape != expected.shape or not torch.allclose(
+        found.to(expected.dtype),
+        expected,
+        1e-3,
+        tolerance,
+        equal_nan=True,  # its last call may be a cast
+    ):
         raise ConversionError(
             "Converting a network: what was traced does not compute what the network does. Usual causes: an in-place "
             "operation (`y += x`, `relu_`) on a value that is read again under another name, or a number that depends "

@@ -123,7 +123,7 @@ class OmegaCeiling:
     """The ceiling theta below which the rates clip(u, 0, theta) / theta have that Omega, or the maximum.
 
     Values are counted by their leading digits, the exponent and nine bits of the mantissa of a float32. So all that is
-    kept are whole numbers, which no order of images or processes can change, and theta is right to one part in 500.
+    kept are whole numbers, which no order of images or processes can change, and theta is right to one part in 1000.
     """
 
     DROPPED = 14  # bits of a float32

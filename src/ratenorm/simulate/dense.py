@@ -198,7 +198,7 @@ class DenseSimulation:
         """A node's value for a whole chunk, [S * B, …]; a static value is repeated."""
         if name in self.still:
             still = self.still[name]
-            return still if steps == 1 else still.expand(steps, *still.shape).flatten(0, 1)
+            return still.expand(steps, *still.shape).flatten(0, 1)
         return values[name]
 
     def _current(self, name: str, values: dict[str, Tensor]) -> Tensor:

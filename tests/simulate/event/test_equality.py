@@ -14,7 +14,7 @@ from random_graphs import random_images, random_net
 from builders import chain, dyadic, fire
 from ratenorm.core.coding import Coding, Constant, Poisson
 from ratenorm.graph.net import INPUT, Node, SpikingNet
-from ratenorm.graph.ops import Add, Conv, Input
+from ratenorm.graph.ops import Add, AvgPool, Concat, Conv, Input, Linear, Reshape
 from ratenorm.simulate.dense import DenseSimulation
 from ratenorm.simulate.event import _core, plan
 from ratenorm.simulate.event.simulation import EventSimulation
@@ -132,6 +132,20 @@ def test_currents_of_several_kinds_add_up(second: str) -> None:
     assert_same(simulate(net, x, 9, engine="dense", **options), simulate(net, x, 9, engine="event", **options))
 
 
+@pytest.mark.parametrize("image_first", [False, True])
+def test_spikes_beside_the_constant_image(image_first: bool) -> None:
+    """Only one part of a concatenation spikes; the other is a current that never changes."""
+    first, parts = Node("first", fire(0.5), (INPUT,)), (INPUT, "first") if image_first else ("first", INPUT)
+    both = Node("both", Concat(1), parts)
+    conv = Node("conv", Conv(dyadic(5, 40, 10, 3, 3), None, (1, 1), (1, 1, 1, 1)), ("both",))
+    net = SpikingNet(
+        (Node(INPUT, Input()), first, both, conv, Node("second", fire(2.0), ("conv",))), "second", (5, 6, 6)
+    )
+    x = dyadic(7, 3, 5, 6, 6, low=0, high=8)
+    options = {"fit": True, "first_spikes": True}
+    assert_same(simulate(net, x, 9, engine="dense", **options), simulate(net, x, 9, engine="event", **options))
+
+
 def test_many_steps_stay_in_order() -> None:
     """More than either engine keeps in one piece."""
     compare(random_net(4), images=2, steps=150, coding=Poisson(amplitude=2.0, seed=1), engine="event", seed=4)
@@ -145,3 +159,17 @@ def test_many_steps_stay_in_order() -> None:
         assert torch.equal(a.spikes, b.spikes)
         assert torch.equal(a.synaptic_ops, b.synaptic_ops)
         assert len(a.spikes) == 150
+
+
+@pytest.mark.parametrize("channels", [4096, 4097])
+def test_more_pooled_channels_than_an_entry_can_name(channels: int) -> None:
+    """An entry has 12 bits for the channel of a pooled spike; where they are too few, the pixels are listed."""
+    linear = Linear(dyadic(2, 3, channels), None)
+    pool, flat = AvgPool((2, 2), (2, 2), (0, 0)), Reshape((channels,))
+    between = (("pool", pool), ("flat", flat), ("linear", linear))
+    net = chain((channels, 2, 2), ("first", fire()), *between, ("second", fire(4.0)))
+    x = dyadic(3, 2, channels, 2, 2, low=0)
+    options = {"fit": True, "first_spikes": True}
+    event = simulate(net, x, 6, engine="event", **options)
+    assert_same(simulate(net, x, 6, engine="dense", **options), event)
+    assert event.layers[1].spikes.sum() > 0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ratenorm.graph.net import Node, SpikingNet
-from ratenorm.graph.ops import Add, Affine, Concat, Conv, Fire, Input, Linear, MaxPool, Op
+from ratenorm.graph.ops import Affine, Conv, Fire, Input, Linear, MaxPool, Op
 
 
 def still_values(net: SpikingNet, x: Tensor, static: frozenset[str]) -> dict[str, Tensor]:
@@ -58,7 +58,7 @@ class ChunkValues:
     ) -> None:
         self.net, self.still, self.steps, self.source = net, still, steps, source
         self._full: dict[str, Tensor] = {}
-        self._linear: dict[str, Tensor | None] = {}
+        self._linear: dict[str, Tensor] = {}
 
     def full(self, name: str) -> Tensor:
         """The value itself."""
@@ -72,31 +72,14 @@ class ChunkValues:
                 self._full[name] = self.net.value(node, *(self.full(i) for i in node.inputs))
         return self._full[name]
 
-    def linear(self, name: str) -> Tensor | None:
-        """What the spikes contribute to it; None for nothing."""
-        if name in self.still:
-            return None
+    def linear(self, name: str) -> Tensor:
+        """What the spikes contribute to a node of `Sums.on_grid`: nothing before it but spikes changes its value."""
         node = self.net[name]
-        if isinstance(node.op, Fire | MaxPool | Input):
+        if isinstance(node.op, Fire | MaxPool):
             return self.full(name)
         if name not in self._linear:
-            self._linear[name] = self._apply(node)
+            self._linear[name] = without_offset(node.op)(*(self.linear(i) for i in node.inputs))
         return self._linear[name]
-
-    def _apply(self, node: Node) -> Tensor | None:
-        inputs = [self.linear(i) for i in node.inputs]
-        present = [v for v in inputs if v is not None]
-        if not present:
-            return None
-        if isinstance(node.op, Add):
-            return node.op(*present)
-        if isinstance(node.op, Concat):
-            rows = len(present[0])
-            present = [
-                present[0].new_zeros(rows, *self.net.shapes[i]) if v is None else v
-                for i, v in zip(node.inputs, inputs, strict=True)
-            ]
-        return without_offset(node.op)(*present)
 
 
 def without_offset(op: Op) -> Op:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -130,10 +129,7 @@ class Group:
         """The currents of some summands, which torch computes, [row, pixel, lane]."""
         with torch_threads(threads):
             given = values.full if stage.whole else values.linear
-            parts = [part for part in map(given, names) if part is not None]
-            if not parts:
-                return np.zeros(len(self.x) * values.steps * stage.layout.lanes * stage.layout.pixels, np.float32)
-            return stage.in_lanes(functools.reduce(torch.add, parts))
+            return stage.in_lanes(functools.reduce(torch.add, map(given, names)))
 
     def _output(self, chunk: _core.Chunk, values: ChunkValues, steps: int, threads: int) -> Tensor:
         """The output of every step, [images, steps, …]."""
@@ -147,7 +143,7 @@ class Group:
         value = base(net, stage.current, self.still) if stage.base is None else stage.base
         with torch_threads(threads):
             given = values.full if stage.whole else values.linear
-            parts = [part for part in map(given, stage.computed) if part is not None]
+            parts = [given(name) for name in stage.computed]
         value = value.unsqueeze(1)
         if parts:
             value = value + functools.reduce(torch.add, parts).view(by_step)

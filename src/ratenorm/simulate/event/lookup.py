@@ -42,7 +42,7 @@ def lookup_of(layout: Layout, routes: Sequence[Route], sources: Mapping[str, int
     table = np.einsum("bc,hctl->thbl", bits, padded)  # [tap, half of a word, byte, lane]
     return {
         "table": flat(table, np.int16),
-        "units": flat(units * np.float32(route.share), np.float32),
+        "units": flat(units, np.float32),
         "source": sources[route.source],
         "source_height": window.height,
         "source_width": window.width,
