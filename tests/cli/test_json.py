@@ -34,6 +34,9 @@ def test_a_network_from_file_to_figures(trained_run: Path, tmp_path: Path, capsy
     assert printed(capsys, "convert", network, "--out", spiking)["v0"] == 0.5
     record = printed(capsys, "evaluate", spiking, "--steps", "4", "--out", str(tmp_path / "a"))
     assert len(record["runs"][0]["accuracy"]) == 4
+    kept = printed(capsys, "info", str(tmp_path / "a"))  # a file keeps 7 digits
+    assert kept["runs"][0]["accuracy"] == pytest.approx(record["runs"][0]["accuracy"], abs=1e-6)
+    assert any("populations" in line for line in printed(capsys, "info", spiking)["about"])
     compared = printed(capsys, "compare", network, "--steps", "2", "--methods", "max", "--out", str(tmp_path / "b"))
     assert [run["name"] for run in compared["runs"]] == ["max"]
     found = printed(capsys, "diagnose", network, "--steps", "2", "--images", "20")

@@ -15,8 +15,18 @@ class Info:
 
     file: Annotated[Path, tyro.conf.Positional]
     """a file that ratenorm wrote"""
+    json: bool = False
+    """print JSON instead of text: a record whole, of other files the same lines"""
 
     def run(self) -> None:
+        from ratenorm import records
+        from ratenorm.io.files import to_json
         from ratenorm.workflows.describe import describe
 
-        print(describe(self.file))
+        text = describe(self.file)
+        if not self.json:
+            print(text)
+            return
+        record = self.file / records.FILE_NAME if self.file.is_dir() else self.file
+        is_record = record.suffix == ".json"
+        print(to_json(records.read(record) if is_record else {"file": str(record), "about": text.splitlines()}))
