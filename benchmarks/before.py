@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import save_file
 
 from networks import subject
+from ratenorm.io import spiking
 from ratenorm.io.spiking import save
 from ratenorm.workflows.environment import hardware, versions
 
@@ -78,6 +79,7 @@ class Engine:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    spiking.VERSION, spiking.packed = 1, lambda weight: None  # files that earlier commits read too
     parser.add_argument("--before", type=Path, required=True, help="worktree of the earlier commit, with its .venv")
     parser.add_argument("--networks", type=Path, nargs="+", default=[Path("zoo/vgg16-cifar10.safetensors")])
     parser.add_argument("--turns", type=int, default=5)
