@@ -48,7 +48,7 @@ def few_steps(network: str, page: Any) -> str:
         return f"`{network}` was not measured yet."
     lines = [
         f"`{network}`: {rows[0]['images']:,} held-out training images, ANN {100 * rows[0]['ann']:.2f} %. The columns "
-        "are points lost after T steps.",
+        "are points lost after T steps. Other work ran on the machine, so the seconds are upper bounds.",
         "",
         f"| conversion | seconds | {' | '.join(STEPS)} |",
         f"|---|---|{'---|' * len(STEPS)}",

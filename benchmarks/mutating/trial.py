@@ -27,7 +27,7 @@ sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__name__.startswith(
 
 BROKEN = 70
 ENDLESS = 300.0  # seconds that a test may take after the time for the fault is over; alone none takes a tenth of it
-FIRST = 25  # so many tests are collected and run before the others: they kill most faults
+FIRST = 25  # the number of tests that are collected and run before the others: they kill most faults
 
 
 @dataclass(frozen=True)
